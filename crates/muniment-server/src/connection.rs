@@ -1,4 +1,4 @@
-//! One connection: reads messages, has them executed, writes replies.
+//! One connection: has messages executed, and writes replies.
 //!
 //! Invariants: each reply is one `write`; buffers are reused while the connection is busy and given back when
 //! it idles; whatever a client sends, the worst result is an error reply and a closed connection; the
@@ -19,17 +19,14 @@ use muniment_op::ledger::Refused;
 use muniment_value::{Code, Doc, Error, Result, doc};
 use muniment_wire::op_msg::{CHECKSUM_PRESENT, MORE_TO_COME};
 use muniment_wire::{
-    Compressor, FrameError, Header, MessageReader, OP_COMPRESSED, OP_MSG, OP_QUERY, OpMsg, OpQuery,
-    Stream, begin_reply, compress, write_op_reply,
+    Compressor, Header, MessageReader, OP_COMPRESSED, OP_MSG, OP_QUERY, OpMsg, OpQuery, Stream,
+    begin_reply, compress, write_op_reply,
 };
 use std::io;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A connection that is silent for this long gives its buffers back.
-const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// The most bytes that a reply buffer keeps while the connection idles.
 const IDLE_REPLY: usize = 512;
 /// The stack of a connection's thread, in bytes. Unoptimised code needs several times as much.
@@ -58,17 +55,17 @@ fn too_large(body: Doc<'_>) -> Error {
 
 /// What happens to the connection after a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+pub enum Next {
     Go,
     Close,
 }
 
-struct Connection<'s> {
-    server: &'s Arc<ServerState>,
+/// What a connection keeps from one message to the next.
+pub struct Connection {
+    server: Arc<ServerState>,
     shared: Arc<ConnShared>,
     local: ConnLocal,
     counter: Counter,
-    received: Rc<Received>,
     reply: Vec<u8>,
     packed: Vec<u8>,
     /// The memory of `reply` and `packed`, as the ledger has it.
@@ -77,102 +74,26 @@ struct Connection<'s> {
     touched: usize,
 }
 
-/// Serves a connection until it ends.
-pub fn serve(server: &Arc<ServerState>, shared: Arc<ConnShared>) {
-    let received = Rc::new(Received::new(server));
-    let socket = Socket(Arc::clone(&shared.stream), Rc::clone(&received));
-    let mut reader = MessageReader::new(socket);
-    let mut c = Connection::new(server, shared, Rc::clone(&received));
-    let mut plain = Vec::new();
-    let mut idle = false;
-    let stream = &c.shared.stream;
-    if stream.set_read_timeout(Some(IDLE_AFTER)).is_err()
-        || stream.set_write_timeout(Some(send::TICK)).is_err()
-    {
-        return;
-    }
-    loop {
-        let next = match reader.read() {
-            Ok(Some((header, message))) => {
-                if idle {
-                    idle = false;
-                    let _ = c.shared.stream.set_read_timeout(Some(IDLE_AFTER));
-                }
-                let next = c.message(header, message, &mut plain);
-                // It counts as busy until its reply is sent: shutdown lets busy connections finish first.
-                c.shared.busy.store(false, Ordering::Relaxed);
-                if received.done(reader.capacity() + plain.capacity()) {
-                    reader.shrink_idle();
-                    plain = Vec::new();
-                    received.forget();
-                }
-                next
-            }
-            Ok(None) => Next::Close,
-            Err(FrameError::Io(e)) if e.kind() == io::ErrorKind::OutOfMemory => {
-                // The wait for the message's first byte has no limit; from here on, the wait for its rest has.
-                if std::mem::take(&mut idle) {
-                    let _ = c.shared.stream.set_read_timeout(Some(IDLE_AFTER));
-                }
-                c.make_room(&mut reader)
-            }
-            Err(e) if e.is_timeout() && received.is_large() => match received.is_too_slow() {
-                true => {
-                    c.too_slow();
-                    Next::Close
-                }
-                false => Next::Go,
-            },
-            Err(e) if e.is_timeout() => {
-                if !idle {
-                    idle = true;
-                    plain = Vec::new();
-                    c.begin_idling(&mut reader);
-                }
-                Next::Go
-            }
-            Err(FrameError::Protocol(e)) => {
-                c.complain(&e);
-                Next::Close
-            }
-            Err(FrameError::Io(_)) => {
-                if let Some(stranger) = received.stranger() {
-                    c.complain(&stranger.error());
-                    stranger.turn_back(&c.shared.stream);
-                }
-                Next::Close
-            }
-        };
-        if next == Next::Close || server.lifecycle.is_stopping() {
-            return;
-        }
-    }
-}
-
 /// Gives the memory of replies back. The connection's cursors may live long and hold on to the account.
-impl Drop for Connection<'_> {
+impl Drop for Connection {
     fn drop(&mut self) {
         self.room.holds(0);
     }
 }
 
-impl<'s> Connection<'s> {
-    fn new(
-        server: &'s Arc<ServerState>,
-        shared: Arc<ConnShared>,
-        received: Rc<Received>,
-    ) -> Connection<'s> {
+impl Connection {
+    /// The state of a connection that was just accepted.
+    pub fn new(server: &Arc<ServerState>, shared: Arc<ConnShared>) -> Connection {
         let room = ReplyRoom::new(&server.engine.memory, &server.connections.waiting_replies);
         let room = Arc::new(room);
         Connection {
-            server,
+            server: Arc::clone(server),
             counter: server.metrics.counter(shared.id),
             shared,
             local: ConnLocal {
                 reply_room: Some(Arc::clone(&room)),
                 ..ConnLocal::default()
             },
-            received,
             reply: Vec::new(),
             packed: Vec::new(),
             room,
@@ -181,20 +102,19 @@ impl<'s> Connection<'s> {
     }
 }
 
-impl Connection<'_> {
-    /// Gives back what a silent connection does not need, and lets it wait without a limit.
-    fn begin_idling(&mut self, reader: &mut MessageReader<Socket>) {
-        reader.shrink_idle();
-        self.shrink_idle();
-        if self.received.bytes() == 0 {
-            self.received.forget();
-        }
-        crate::heap::flush_thread();
-        crate::stack::release_unused();
-        let _ = self.shared.stream.set_read_timeout(None);
+impl Connection {
+    /// The connection as others see it.
+    pub fn shared(&self) -> &ConnShared {
+        &self.shared
     }
 
-    fn shrink_idle(&mut self) {
+    /// The server.
+    pub fn server(&self) -> &Arc<ServerState> {
+        &self.server
+    }
+
+    /// Gives back the memory that a silent connection does not need.
+    pub fn shrink_idle(&mut self) {
         if self.reply.capacity() > IDLE_REPLY {
             self.reply = Vec::new();
         }
@@ -213,7 +133,7 @@ impl Connection<'_> {
     }
 
     /// Makes room for the large message that has begun. If there is none, answers with an error.
-    fn make_room(&mut self, reader: &mut MessageReader<Socket>) -> Next {
+    pub fn make_room(&mut self, reader: &mut MessageReader<Socket>) -> Next {
         let begun = reader.begun();
         let packed = begun.is_some_and(|(header, _)| header.op_code == OP_COMPRESSED);
         let len = begun.and_then(|(header, bytes)| {
@@ -223,13 +143,14 @@ impl Connection<'_> {
             Some(header.checked_len().ok()? + unpacked)
         });
         // A smaller message would have been received whole by now.
-        let len = len.unwrap_or_default().max(self.received.bytes() + LARGE);
+        let received = &reader.get_ref().received;
+        let len = len.unwrap_or_default().max(received.bytes() + LARGE);
         // While the connection waits it must not keep memory that other connections wait for.
         if self.touched > SMALL_REPLY {
             self.shrink_idle();
         }
         let member = self.local.member.is_some();
-        match self.received.make_room(&self.shared, len, packed, member) {
+        match received.make_room(&self.shared, len, packed, member) {
             Ok(true) => Next::Go,
             Ok(false) => Next::Close,
             Err(refused) => self.refuse_large(reader, refused),
@@ -248,7 +169,8 @@ impl Connection<'_> {
             return Next::Close;
         }
         let silent = muniment_wire::op_msg::flags(begun) & MORE_TO_COME != 0;
-        self.received.skips(reader.skip());
+        let skip = reader.skip();
+        reader.get_ref().received.skips(skip);
         self.counter.error(false);
         if silent {
             return Next::Go;
@@ -263,19 +185,19 @@ impl Connection<'_> {
     }
 
     /// Logs and counts a message whose bytes stopped coming.
-    fn too_slow(&self) {
+    pub fn too_slow(&self, received: &Received) {
         self.server.connections.slow.fetch_add(1, Ordering::Relaxed);
         self.complain(&Error::new(
             Code::NetworkTimeout,
             format!(
                 "a message stopped, or nearly so, after {} bytes",
-                self.received.bytes()
+                received.bytes()
             ),
         ));
     }
 
     /// Logs a violation of the protocol.
-    fn complain(&self, e: &Error) {
+    pub fn complain(&self, e: &Error) {
         self.server.log.log(
             Severity::Info,
             "NETWORK",
@@ -294,10 +216,16 @@ impl Connection<'_> {
 
     /// Handles one message. It is not inlined, so that its stack frame is gone while the connection waits.
     #[inline(never)]
-    fn message(&mut self, header: Header, message: &[u8], plain: &mut Vec<u8>) -> Next {
+    pub fn message(
+        &mut self,
+        header: Header,
+        message: &[u8],
+        received: &Received,
+        plain: &mut Vec<u8>,
+    ) -> Next {
         match header.op_code {
             OP_MSG => self.op_msg(message, None),
-            OP_COMPRESSED if !self.may_unpack(message) => Next::Close,
+            OP_COMPRESSED if !self.may_unpack(message, received) => Next::Close,
             OP_COMPRESSED => match compress::decompress(message, plain) {
                 Ok(with) => match Header::parse(plain).map(|h| h.op_code) {
                     Some(OP_MSG) => self.op_msg(plain, Some(with)),
@@ -337,13 +265,13 @@ impl Connection<'_> {
     }
 
     /// Makes room for what a compressed message unpacks to. Returns false if there is none.
-    fn may_unpack(&self, message: &[u8]) -> bool {
+    fn may_unpack(&self, message: &[u8], received: &Received) -> bool {
         let bytes = compress::claimed(message);
         if bytes <= LARGE {
             return true;
         }
         let (both, member) = (message.len() + bytes, self.local.member.is_some());
-        match self.received.make_room(&self.shared, both, true, member) {
+        match received.make_room(&self.shared, both, true, member) {
             Ok(room) => room,
             Err(refused) => {
                 self.complain(&refused.into());
@@ -380,7 +308,7 @@ impl Connection<'_> {
             self.reply.clear();
             let mut w = begin_reply(&mut self.reply, answers, sum);
             let caller = Caller {
-                server: self.server,
+                server: &self.server,
                 conn: &self.shared,
                 counter: &self.counter,
                 request: &request,
@@ -459,7 +387,7 @@ impl Connection<'_> {
             true => &self.packed,
             false => &self.reply,
         };
-        send::send(self.server, &self.shared, &self.room, bytes)?;
+        send::send(&self.server, &self.shared, &self.room, bytes)?;
         let sent = bytes.len() as u64;
         // These buffers are only kept for the next reply, and another connection may need their memory.
         if self.touched > SMALL_REPLY && self.room.is_in_the_way() {
@@ -536,7 +464,7 @@ impl Connection<'_> {
                     legacy: true,
                 };
                 let caller = Caller {
-                    server: self.server,
+                    server: &self.server,
                     conn: &self.shared,
                     counter: &self.counter,
                     request: &request,

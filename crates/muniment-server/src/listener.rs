@@ -8,6 +8,8 @@ use crate::connections::{ClientInfo, ConnShared};
 use crate::hangups::Hangups;
 use crate::ingress::Limiter;
 use crate::options::ServerOptions;
+use crate::pool::Pool;
+use crate::serving;
 use crate::state::ServerState;
 use muniment_logger::{Logger, Seldom, Severity, guarded};
 use muniment_value::{Code, Error, Result, doc};
@@ -183,7 +185,13 @@ impl Listener {
     }
 
     /// Accepts until `waker` is woken and the server ends.
-    pub fn run(&self, server: &Arc<ServerState>, waker: &Waker, hangups: &Hangups) {
+    pub fn run(
+        &self,
+        server: &Arc<ServerState>,
+        waker: &Waker,
+        hangups: &Hangups,
+        pool: Option<&Pool>,
+    ) {
         let mut fds: Vec<libc::pollfd> = self
             .sockets
             .iter()
@@ -198,6 +206,7 @@ impl Listener {
         let way = Way {
             turning_away: Arc::default(),
             hangups,
+            pool,
         };
         let ingress = &server.parameters.ingress;
         let mut limiter = Limiter::new(Instant::now());
@@ -365,9 +374,11 @@ struct Way<'w> {
     /// How many refused connections wait for their error.
     turning_away: Arc<AtomicU64>,
     hangups: &'w Hangups,
+    /// Serves the connections; without one, each has its own thread.
+    pool: Option<&'w Pool>,
 }
 
-/// Gives a new connection its thread.
+/// Gives a new connection to the pool, or a thread of its own.
 fn admit(server: &Arc<ServerState>, stream: Stream, way: &Way<'_>) {
     let open = server.connections.open.load(Ordering::Relaxed);
     if open as usize >= server.connections.most {
@@ -389,34 +400,31 @@ fn admit(server: &Arc<ServerState>, stream: Stream, way: &Way<'_>) {
     });
     server.connections.insert(&shared);
     let count = opened(server, &shared, way.hangups);
-    let state = Arc::clone(server);
-    let spawned = std::thread::Builder::new()
-        .name(format!("conn{id}"))
-        .stack_size(STACK)
-        .spawn(move || {
-            // A bug in the connection's own code must not leave its entry among the open connections.
-            let served = guarded(|| connection::serve(&state, Arc::clone(&shared)));
-            if let Err(caught) = served {
-                state.log.log(
-                    Severity::Error,
-                    "ASSERT",
-                    23081,
-                    &format!("conn{id}"),
-                    "A connection panicked; this is a bug",
-                    Some(&doc! { "what": caught.message, "backtrace": caught.report }),
-                );
-            }
-            let _ = shared.stream.shutdown();
-            state.connections.remove(id);
-            let left = state.connections.open.fetch_sub(1, Ordering::Relaxed) - 1;
-            log_connection(&state, &shared, 22944, "Connection ended", left);
-        });
-    if let Err(e) = spawned {
+    let begun = match way.pool {
+        Some(pool) => pool.take(server, &shared),
+        None => serve_in_thread(server, &shared),
+    };
+    if let Err(e) = begun {
         server.connections.remove(id);
         server.connections.open.fetch_sub(1, Ordering::Relaxed);
         server.connections.rejected.fetch_add(1, Ordering::Relaxed);
-        log_threadless(&server.log, count, &e);
+        log_unserved(&server.log, count, &e);
     }
+}
+
+/// Gives a new connection a thread of its own.
+fn serve_in_thread(server: &Arc<ServerState>, shared: &Arc<ConnShared>) -> io::Result<()> {
+    let (state, shared) = (Arc::clone(server), Arc::clone(shared));
+    let thread = std::thread::Builder::new().name(format!("conn{}", shared.id));
+    thread.stack_size(STACK).spawn(move || {
+        // A bug in the connection's own code must not leave its entry among the open connections.
+        let served = guarded(|| serving::serve(&state, Arc::clone(&shared)));
+        if let Err(caught) = served {
+            serving::log_panic(&state, shared.id, &caught);
+        }
+        serving::closed(&state, &shared);
+    })?;
+    Ok(())
 }
 
 /// Tells the client of a connection too many so, on a thread of its own. `turning_away` counts such threads; a
@@ -439,10 +447,11 @@ fn turn_away(server: &Arc<ServerState>, stream: Stream, turning_away: &Arc<Atomi
     }
 }
 
-/// Logs that a connection got no thread, seldom if that happens often. `open` is the number of connections.
-fn log_threadless(log: &Logger, open: u64, e: &io::Error) {
-    static THREADLESS: Seldom = Seldom::new();
-    if let Some(times) = THREADLESS.note() {
+/// Logs that a connection could not be served, seldom if that happens often. `open` is the number of
+/// connections.
+fn log_unserved(log: &Logger, open: u64, e: &io::Error) {
+    static UNSERVED: Seldom = Seldom::new();
+    if let Some(times) = UNSERVED.note() {
         log.log(
             Severity::Error,
             "NETWORK",
@@ -462,7 +471,7 @@ fn opened(server: &ServerState, shared: &ConnShared, hangups: &Hangups) -> u64 {
         unwatched(server, shared.id, &e);
     }
     let count = server.connections.open.fetch_add(1, Ordering::Relaxed) + 1;
-    log_connection(server, shared, 22943, "Connection accepted", count);
+    serving::log_connection(server, shared, 22943, "Connection accepted", count);
     count
 }
 
@@ -481,23 +490,6 @@ fn unwatched(server: &ServerState, id: u64, e: &io::Error) {
             }),
         );
     }
-}
-
-fn log_connection(server: &ServerState, c: &ConnShared, id: u32, msg: &str, count: u64) {
-    if server.log.quiet() {
-        return;
-    }
-    server.log.info(
-        "NETWORK",
-        id,
-        "listener",
-        msg,
-        &doc! {
-            "remote": &*c.peer,
-            "connectionId": c.id as i64,
-            "connectionCount": count as i64,
-        },
-    );
 }
 
 /// Wakes the accepting thread from any other thread.

@@ -17,7 +17,6 @@ use muniment_value::{Code, Error};
 use muniment_wire::Stream;
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -295,24 +294,63 @@ impl Received {
     }
 }
 
-/// A shared socket from which a connection reads no more bytes than there is room for. A read beyond that
-/// fails with an error of the kind `OutOfMemory`, and the connection then asks for room.
-pub struct Socket(pub Arc<Stream>, pub Rc<Received>);
+/// A socket from which a connection reads no more bytes than there is room for. A read beyond that fails with
+/// an error of the kind `OutOfMemory`, and the connection then asks for room.
+pub struct Socket {
+    stream: Arc<Stream>,
+    /// What the connection is receiving.
+    pub received: Received,
+    /// Whether a read waits for bytes.
+    pub waits: bool,
+    /// There was nothing more at the last read that did not wait. Until the system tells of more, another
+    /// read would find nothing.
+    pub drained: bool,
+    /// The client has closed its end, of which the system tells once. It is read after the last bytes.
+    pub ends: bool,
+}
+
+impl Socket {
+    /// The socket of a connection that has received nothing yet.
+    pub fn new(stream: Arc<Stream>, received: Received, waits: bool) -> Socket {
+        Socket {
+            stream,
+            received,
+            waits,
+            drained: false,
+            ends: false,
+        }
+    }
+
+    /// Reads what there is, or fails with an error of the kind `WouldBlock`.
+    fn read_at_once(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.drained {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let read = self.stream.read_at_once(buf);
+        self.drained = match &read {
+            // A TCP socket gives all bytes that it has.
+            Ok(n) => !self.ends && *n < buf.len() && matches!(&*self.stream, Stream::Tcp(_)),
+            Err(e) => e.kind() == io::ErrorKind::WouldBlock,
+        };
+        read
+    }
+}
 
 impl Read for Socket {
     #[inline]
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let most = self.1.may_read(buf.len())?;
+        let most = self.received.may_read(buf.len())?;
         let buf = buf.get_mut(..most).unwrap_or_default();
-        let n = match &*self.0 {
-            Stream::Tcp(s) => (&mut &*s).read(buf),
-            Stream::Unix(s) => (&mut &*s).read(buf),
+        let n = match (&*self.stream, self.waits) {
+            (_, false) => self.read_at_once(buf),
+            (Stream::Tcp(s), true) => (&mut &*s).read(buf),
+            (Stream::Unix(s), true) => (&mut &*s).read(buf),
         }?;
-        let door = &mut *self.1.door.borrow_mut();
+        let door = &mut *self.received.door.borrow_mut();
         if door.is_some() {
-            self.1.look(door, buf.get(..n).unwrap_or_default())?;
+            self.received.look(door, buf.get(..n).unwrap_or_default())?;
         }
-        self.1.came(n)?;
+        self.received.came(n)?;
         Ok(n)
     }
 }

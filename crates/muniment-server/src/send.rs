@@ -9,6 +9,7 @@ use crate::receive::Pace;
 use crate::state::ServerState;
 use muniment_exec::ReplyRoom;
 use muniment_logger::Severity;
+use muniment_op::blocking;
 use muniment_value::{Code, doc};
 use muniment_wire::Stream;
 use std::io::{self, Write};
@@ -18,11 +19,12 @@ use std::time::Duration;
 /// How long a write blocks before the connection checks whether to go on.
 pub const TICK: Duration = Duration::from_secs(1);
 
+/// Writes what the system accepts, and waits up to [`TICK`] until it accepts anything.
 fn write(stream: &Stream, bytes: &[u8]) -> io::Result<usize> {
-    let written = match stream {
+    let written = blocking(|| match stream {
         Stream::Tcp(s) => (&mut &*s).write(bytes),
         Stream::Unix(s) => (&mut &*s).write(bytes),
-    };
+    });
     match written {
         Ok(0) => Err(io::ErrorKind::WriteZero.into()),
         Err(e)
@@ -49,7 +51,7 @@ pub fn send(
     room: &ReplyRoom,
     bytes: &[u8],
 ) -> io::Result<()> {
-    let n = write(&shared.stream, bytes)?;
+    let n = shared.stream.write_at_once(bytes)?;
     match bytes.get(n..) {
         None | Some([]) => Ok(()),
         Some(rest) => send_rest(server, shared, room, bytes.len(), rest),

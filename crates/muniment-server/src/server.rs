@@ -5,6 +5,7 @@ use crate::listener::{Listener, Waker};
 use crate::oplog_window;
 use crate::options::{MakeDbPath, ServerOptions};
 use crate::parameters::Parameters;
+use crate::pool::Pool;
 use crate::signals;
 use crate::startup;
 use crate::state::{Parts, ServerState};
@@ -48,6 +49,8 @@ pub struct Server {
     listener: Arc<Listener>,
     waker: Arc<Waker>,
     hangups: Arc<Hangups>,
+    /// Serves the connections, unless each has a thread of its own.
+    pool: Option<Arc<Pool>>,
     /// The lock on the data directory.
     lock: DirLock,
     threads: Vec<JoinHandle<()>>,
@@ -141,6 +144,7 @@ impl Server {
             listener: Arc::clone(&listener),
             waker: Arc::clone(&waker),
             hangups: Arc::new(Hangups::new()?),
+            pool: Pool::for_options(&state.options, &state.log)?,
             lock,
             threads: Vec::new(),
             ended: false,
@@ -149,25 +153,32 @@ impl Server {
         server.keep_house()?;
         write_file(state.options.pid_file.as_deref(), std::process::id())?;
         write_file(state.options.port_file.as_deref(), listener.port().into())?;
-        state.log.info(
+        server.log_waiting(began);
+        Ok(server)
+    }
+
+    fn log_waiting(&self, began: Instant) {
+        self.state.log.info(
             "NETWORK",
             23016,
             "listener",
             "Waiting for connections",
             &doc! {
-                "port": i32::from(listener.port()),
+                "port": i32::from(self.port()),
                 "ssl": "off",
                 "startupMillis": began.elapsed().as_millis() as i64,
             },
         );
-        Ok(server)
     }
 
     /// Starts the threads that accept connections and notice when clients go.
     fn listen(&mut self) -> Result<()> {
         let (state, waker) = (Arc::clone(&self.state), Arc::clone(&self.waker));
         let (listener, hangups) = (Arc::clone(&self.listener), Arc::clone(&self.hangups));
-        self.spawn("listener", move || listener.run(&state, &waker, &hangups))?;
+        let pool = self.pool.clone();
+        self.spawn("listener", move || {
+            listener.run(&state, &waker, &hangups, pool.as_deref());
+        })?;
         let (state, hangups) = (Arc::clone(&self.state), Arc::clone(&self.hangups));
         self.spawn("hangups", move || {
             hangups.run(|number| state.connections.hangs_up(number))
@@ -294,6 +305,9 @@ impl Server {
             let _ = t.join();
         }
         self.drain();
+        if let Some(pool) = &self.pool {
+            pool.end(Instant::now() + Duration::from_secs(1));
+        }
         state.transactions.kill_all(state);
         state.engine.cursors.kill_all();
         state.end_member();

@@ -228,6 +228,12 @@ impl<R: Read> MessageReader<R> {
         self.end - self.start - self.taken
     }
 
+    /// The message handed out last, until the next call of [`MessageReader::read`].
+    pub fn message(&self) -> &[u8] {
+        let message = self.buf.get(self.start..self.start + self.taken);
+        message.unwrap_or_default()
+    }
+
     /// Bytes of memory that the buffer holds.
     pub fn capacity(&self) -> usize {
         self.buf.capacity()

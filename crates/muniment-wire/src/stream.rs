@@ -113,6 +113,20 @@ impl Stream {
         }
     }
 
+    /// Reads what there is without waiting.
+    ///
+    /// # Errors
+    /// The socket's; one of the kind `WouldBlock` if there is nothing.
+    #[inline]
+    pub fn read_at_once(&self, buf: &mut [u8]) -> io::Result<usize> {
+        use rustix::net::{RecvFlags, recv};
+        let read = match self {
+            Stream::Tcp(s) => recv(s, buf, RecvFlags::DONTWAIT),
+            Stream::Unix(s) => recv(s, buf, RecvFlags::DONTWAIT),
+        };
+        Ok(read?.0)
+    }
+
     /// Writes as many of `bytes` as the system accepts without waiting; 0 if it accepts none.
     ///
     /// # Errors

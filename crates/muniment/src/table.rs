@@ -206,6 +206,16 @@ pub const ALL: &[Opt] = &[
         },
     ),
     opt(
+        "workers",
+        "net.workers",
+        Arg::Number,
+        "threads that compute at a time for all connections; 0 gives each connection its own (0)",
+        |g, v| {
+            g.server.workers = number(v, 0, 1024)?;
+            Ok(())
+        },
+    ),
+    opt(
         "listenBacklog",
         "net.listenBacklog",
         Arg::Number,

@@ -130,6 +130,11 @@ pub(crate) fn engine() -> Option<String> {
     std::env::var("MUNIMENT_TEST_ENGINE").ok()
 }
 
+/// The number of workers for tests that choose none themselves, if one is given.
+fn workers() -> Option<String> {
+    std::env::var("MUNIMENT_TEST_WORKERS").ok()
+}
+
 /// The binary under test: `MUNIMENT_BIN`, or this build's.
 ///
 /// # Panics
@@ -247,6 +252,7 @@ impl Server {
             .unwrap();
         let chosen = |flag: &str| self.options.args.iter().any(|a| a == flag);
         let engine = engine().filter(|_| !chosen("--storageEngine"));
+        let workers = workers().filter(|_| !chosen("--workers"));
         let port = self.options.port.to_string();
         let port = Some(port.as_str()).filter(|_| !chosen("--port"));
         let program = self.options.binary.clone().unwrap_or_else(binary);
@@ -259,6 +265,7 @@ impl Server {
             .arg("--dbpath")
             .arg(self.dir())
             .args(engine.iter().flat_map(|name| ["--storageEngine", name]))
+            .args(workers.iter().flat_map(|most| ["--workers", most]))
             .args(&self.options.args)
             .current_dir(self.home.path())
             .stdin(Stdio::null())
