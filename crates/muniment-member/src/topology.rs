@@ -2,9 +2,13 @@
 //! `hello` for it to change.
 
 use crate::lifecycle::Lifecycle;
-use muniment_value::{DocBuf, Value, doc};
-use parking_lot::{Condvar, Mutex};
-use std::sync::atomic::{AtomicU64, Ordering};
+use muniment_op::{Event, Interrupt};
+use muniment_value::{DocBuf, Result, Value, doc};
+use std::sync::atomic::{
+    AtomicI64, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+    fence,
+};
 use std::time::{Duration, Instant};
 
 /// See the module's head.
@@ -13,8 +17,8 @@ pub struct Topology {
     pub process: [u8; 12],
     /// Connections that wait in an awaitable hello.
     pub waiting: AtomicU64,
-    counter: Mutex<i64>,
-    changed: Condvar,
+    counter: AtomicI64,
+    changed: Event,
 }
 
 impl Default for Topology {
@@ -22,8 +26,8 @@ impl Default for Topology {
         Topology {
             process: muniment_value::new_object_id(),
             waiting: AtomicU64::new(0),
-            counter: Mutex::new(0),
-            changed: Condvar::new(),
+            counter: AtomicI64::new(0),
+            changed: Event::new(),
         }
     }
 }
@@ -31,7 +35,7 @@ impl Default for Topology {
 impl Topology {
     /// The counter.
     pub fn counter(&self) -> i64 {
-        *self.counter.lock()
+        self.counter.load(SeqCst)
     }
 
     /// The document with this counter.
@@ -41,50 +45,73 @@ impl Topology {
 
     /// The topology has changed: awaitable hellos that wait for that are answered.
     pub fn change(&self) {
-        *self.counter.lock() += 1;
+        self.counter.fetch_add(1, SeqCst);
         self.changed.notify_all();
     }
 
     /// Has the threads that wait here look whether the server ends.
     pub fn wake_all(&self) {
-        let _counter = self.counter.lock();
+        fence(SeqCst);
         self.changed.notify_all();
     }
 
     /// Waits until the counter differs from `seen`, the server ends, or `time` has passed.
-    pub fn wait(&self, seen: i64, time: Duration, life: &Lifecycle) {
+    ///
+    /// # Errors
+    /// What `on` says, unless the server ends: then the client is told of that by the answer.
+    pub fn wait(
+        &self,
+        seen: i64,
+        time: Duration,
+        life: &Lifecycle,
+        on: &dyn Interrupt,
+    ) -> Result<()> {
         let end = Instant::now() + time;
-        let mut counter = self.counter.lock();
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        while *counter == seen && !life.is_stopping() {
-            if self.changed.wait_until(&mut counter, end).timed_out() {
-                break;
-            }
+        self.waiting.fetch_add(1, Relaxed);
+        let ready = || self.counter() != seen || life.is_stopping();
+        let waited = self.changed.wait_until(on, end, ready);
+        self.waiting.fetch_sub(1, Relaxed);
+        match waited {
+            Err(e) if !life.is_stopping() => Err(e),
+            _ => Ok(()),
         }
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
+    use muniment_op::{Client, NeverInterrupted};
+    use muniment_value::Code;
 
     #[test]
-    fn a_wait_ends_with_a_change_and_with_the_server() {
+    fn a_wait_ends_with_a_change_with_its_operation_and_with_the_server() {
         let (topology, life) = (Topology::default(), Lifecycle::default());
         let long = Duration::from_secs(600);
+        let wait = |seen, time| topology.wait(seen, time, &life, &NeverInterrupted);
         std::thread::scope(|scope| {
-            scope.spawn(|| topology.wait(0, long, &life));
+            let waits = scope.spawn(|| wait(0, long));
             topology.change();
+            waits.join().unwrap().unwrap();
         });
         assert_eq!(topology.counter(), 1);
-        topology.wait(0, long, &life);
-        topology.wait(1, Duration::ZERO, &life);
+        wait(0, long).unwrap();
+        wait(1, Duration::ZERO).unwrap();
+        let client = Client::default();
         std::thread::scope(|scope| {
-            scope.spawn(|| topology.wait(1, long, &life));
+            let waits = scope.spawn(|| topology.wait(1, long, &life, &client));
+            client.leave();
+            let gone = waits.join().unwrap().unwrap_err();
+            assert_eq!(gone.code(), Code::ClientDisconnect);
+        });
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| wait(1, long));
             life.begin_stopping();
             topology.wake_all();
+            waits.join().unwrap().unwrap();
         });
-        assert_eq!(topology.waiting.load(Ordering::Relaxed), 0);
+        assert_eq!(topology.waiting.load(Relaxed), 0);
     }
 }

@@ -1,6 +1,8 @@
 //! The client at the other end of an operation's connection.
 
+use crate::interrupt::{Interrupt, stopped};
 use crate::sleepers::Sleepers;
+use muniment_value::{Code, Result};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// The client of one connection, as its operations see it. A connection runs one operation at a time, with
@@ -32,5 +34,19 @@ impl Client {
     /// The threads that wait for the connection's operation.
     pub fn sleepers(&self) -> &Sleepers {
         &self.sleepers
+    }
+}
+
+/// What has to stop as soon as the client has gone: 279 ClientDisconnect.
+impl Interrupt for Client {
+    fn check(&self) -> Result<()> {
+        match self.is_gone() {
+            true => Err(stopped(Code::ClientDisconnect)),
+            false => Ok(()),
+        }
+    }
+
+    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
+        show(&self.sleepers);
     }
 }

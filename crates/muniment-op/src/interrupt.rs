@@ -3,7 +3,7 @@
 use crate::kept::Kept;
 use crate::ledger::Ledger;
 use crate::sleepers::Sleepers;
-use muniment_value::{Code, Result};
+use muniment_value::{Code, Error, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,18 @@ pub trait Interrupt: Send + Sync {
     fn keeps(&self, show: &mut dyn FnMut(&Kept)) {
         let _ = show;
     }
+}
+
+/// The error of an operation that is stopped for this reason.
+pub(crate) fn stopped(code: Code) -> Error {
+    let message = match code {
+        Code::InterruptedAtShutdown => "interrupted at shutdown",
+        Code::CursorKilled => "operation was interrupted because its cursor was killed",
+        Code::QueryPlanKilled => "operation was interrupted because its collection was dropped",
+        Code::ClientDisconnect => "operation was interrupted because the client disconnected",
+        _ => "operation was interrupted",
+    };
+    Error::new(code, message)
 }
 
 /// An operation that never has to stop, for tests and for internal work without a client.

@@ -19,8 +19,8 @@
 //!
 //! An operation that waits for others blocks in [`Sleep::park`], which tells the pool that the thread works
 //! for ([`Blocks`]). Other blocking is not announced: the thread that gathers and syncs the log for others,
-//! the wait for earlier commits to become visible, an awaitable `hello`, the connection that passes a command
-//! on to the primary, and reads and writes of files.
+//! the wait for earlier commits to become visible, the connection that passes a command on to the primary, and
+//! reads and writes of files.
 //!
 //! This crate must not know what threads wait for, or which code books memory.
 

@@ -1,7 +1,7 @@
 //! The reasons to end an operation: its deadline, a kill, the loss of its client.
 
 use crate::client::Client;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, stopped};
 use crate::sleepers::Sleepers;
 use muniment_value::{Code, Error, Result};
 use std::sync::Arc;
@@ -111,17 +111,6 @@ impl Operation {
         }
     }
 
-    fn killed_error(code: i32) -> Error {
-        let message = match Code(code) {
-            Code::InterruptedAtShutdown => "interrupted at shutdown",
-            Code::CursorKilled => "operation was interrupted because its cursor was killed",
-            Code::QueryPlanKilled => "operation was interrupted because its collection was dropped",
-            Code::ClientDisconnect => "operation was interrupted because the client disconnected",
-            _ => "operation was interrupted",
-        };
-        Error::new(Code(code), message)
-    }
-
     /// Fails if the deadline has passed, the client has gone, or the whole must stop for a reason other than
     /// `but_for`.
     #[inline]
@@ -155,7 +144,7 @@ impl Operation {
             return Ok(());
         }
         self.kill(Code::ClientDisconnect);
-        Err(Operation::killed_error(Code::ClientDisconnect.0))
+        Err(stopped(Code::ClientDisconnect))
     }
 }
 
@@ -168,14 +157,14 @@ impl Interrupt for Operation {
     fn check(&self) -> Result<()> {
         match self.killed.load(Relaxed) {
             0 => self.check_limits(None),
-            killed => Err(Operation::killed_error(killed)),
+            killed => Err(stopped(Code(killed))),
         }
     }
 
     fn check_but_for(&self, code: Code) -> Result<()> {
         match self.killed.load(Relaxed) {
             killed if killed == 0 || killed == code.0 => self.check_limits(Some(code)),
-            killed => Err(Operation::killed_error(killed)),
+            killed => Err(stopped(Code(killed))),
         }
     }
 

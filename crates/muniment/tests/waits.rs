@@ -252,6 +252,19 @@ fn waits_for_the_fsync_lock_end_soon() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The wait of a hello for a change of the topology ends, too.
+#[test]
+fn an_awaitable_hello_ends_soon() {
+    let server = Server::start(ServerOptions::new());
+    let hello = server.connect().hello().unwrap();
+    let version = hello.as_doc().get_doc("topologyVersion").unwrap();
+    let cmd = doc! { "hello": 1, "topologyVersion": version, "maxAwaitTimeMS": 60_000 };
+    let mut wrong = Vec::new();
+    let cmd = cmd.as_doc().to_json(JsonMode::Canonical);
+    must_end(&server, "admin", &cmd, false, &mut wrong);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// What a statement of a bulkWrite has stored before it failed is counted.
 #[test]
 fn a_bulk_write_tells_what_a_failed_statement_stored() {

@@ -6,6 +6,7 @@ use crate::registry::{Access, CommandSpec};
 use crate::server::MAX_WIRE_VERSION;
 use muniment_logger::now_ms;
 use muniment_member::describe;
+use muniment_op::Both;
 use muniment_value::args::{Field, Types, check_type, idle, opt};
 use muniment_value::{ArrayBuf, Code, Doc, Error, Result, Value, doc, number};
 use muniment_wire::Compressor;
@@ -276,8 +277,9 @@ fn await_topology(cx: &mut CommandContext<'_>) -> Result<()> {
         ));
     }
     let (wait, lifecycle) = (Duration::from_millis(wait as u64), &cx.server.lifecycle);
-    let wait_topology = || cx.server.topology.wait(counter, wait, lifecycle);
-    cx.op.counters.idle(wait_topology);
+    let (topology, on) = (&cx.server.topology, Both(&**cx.op, &*cx.conn.remote));
+    let wait_topology = || topology.wait(counter, wait, lifecycle, &on);
+    cx.op.counters.idle(wait_topology)?;
     if cx.server.lifecycle.is_stopping() {
         cx.exhaust = false;
     }
