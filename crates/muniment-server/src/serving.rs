@@ -8,7 +8,7 @@ use crate::connections::ConnShared;
 use crate::receive::{Received, Socket};
 use crate::send;
 use crate::state::ServerState;
-use muniment_logger::{Caught, Severity};
+use muniment_logger::{Caught, Logger, Severity};
 use muniment_value::doc;
 use muniment_wire::{FrameError, Header, MessageReader};
 use std::io;
@@ -214,11 +214,16 @@ pub fn release_thread() {
 
 /// Logs a panic in the code of a connection.
 pub fn log_panic(server: &ServerState, connection: u64, caught: &Caught) {
-    server.log.log(
+    log_panic_of(&server.log, &format!("conn{connection}"), caught);
+}
+
+/// Logs a panic in a thread that serves connections.
+pub fn log_panic_of(log: &Logger, context: &str, caught: &Caught) {
+    log.log(
         Severity::Error,
         "ASSERT",
         23081,
-        &format!("conn{connection}"),
+        context,
         "A connection panicked; this is a bug",
         Some(&doc! { "what": &*caught.message, "backtrace": &*caught.report }),
     );

@@ -248,7 +248,8 @@ fn no_message_is_lost_or_answered_twice_as_connections_come_and_go() {
                 let mut sum = 0_i64;
                 let mut n = client as i64;
                 while !stop.load(SeqCst) {
-                    let several = 1 + n % 4;
+                    // Sometimes more than a worker handles at once.
+                    let several = if n % 7 == 0 { 40 } else { 1 + n % 4 };
                     for _ in 0..several {
                         n += 1;
                         let update = array![doc! { "q": doc! { "_id": client as i64 },

@@ -110,6 +110,8 @@ struct Worker {
     turns: AtomicU64,
     /// It serves a connection.
     serves: AtomicBool,
+    /// It waits for the sockets.
+    polls: AtomicBool,
 }
 
 #[derive(Default)]
@@ -330,10 +332,21 @@ impl Post {
         let _ = self.poller.remove(&entry.shared.stream);
         self.state.lock().entries.remove(&entry.shared.id);
         let server = Arc::clone(served.server());
-        // What has arrived is told to the other one.
-        if other.take(&entry.shared, served).is_err() {
-            serving::closed(&server, &entry.shared);
+        match other.take(&entry.shared, served) {
+            Ok(()) => other.rouse(entry.shared.id),
+            Err(_) => serving::closed(&server, &entry.shared),
         }
+    }
+
+    /// Has a worker serve a connection although nothing arrives: a message may be in its buffer already.
+    fn rouse(&self, number: u64) {
+        let mut state = self.state.lock();
+        if let Some(entry) = state.entries.get(&number).map(Arc::clone)
+            && entry.arrives()
+        {
+            state.ready.push_back(entry);
+        }
+        self.poller.wake();
     }
 
     /// Another post that has nothing to do.
@@ -364,7 +377,13 @@ impl Post {
         let thread = thread::Builder::new().name("worker".into());
         thread.stack_size(STACK).spawn(move || {
             let _ = me.thread.set((thread::current(), watch::thread_id()));
-            pool.work(&me);
+            // A bug in the pool must not leave a post at which no worker waits.
+            while let Err(caught) = guarded(|| pool.work(&me)) {
+                serving::log_panic_of(&pool.common.log, "worker", &caught);
+                if me.polls.swap(false, Relaxed) {
+                    pool.state.lock().polls = false;
+                }
+            }
         })?;
         state.counts(&worker, true);
         state.workers.push(worker);
@@ -427,9 +446,10 @@ impl Post {
                 }
             } else if !state.polls {
                 state.polls = true;
+                me.polls.store(true, Relaxed);
                 drop(state);
                 self.waits.store(true, Relaxed);
-                self.poll();
+                self.poll(me);
             } else if !self.rest(state, me) {
                 return;
             }
@@ -485,7 +505,7 @@ impl Post {
     }
 
     /// Waits for the sockets, and takes the connections for which something has arrived.
-    fn poll(self: &Arc<Post>) {
+    fn poll(self: &Arc<Post>, me: &Worker) {
         let mut came: Vec<(u64, bool)> = Vec::new();
         let mut note = |number, ends| came.push((number, ends));
         if self.poller.wait(IDLE_AFTER.as_millis() as i32, &mut note) == 0 {
@@ -496,6 +516,7 @@ impl Post {
         self.waits.store(false, Relaxed);
         let mut state = self.state.lock();
         state.polls = false;
+        me.polls.store(false, Relaxed);
         for (number, ends) in came {
             let Some(entry) = state.entries.get(&number).map(Arc::clone) else {
                 continue;

@@ -52,7 +52,8 @@ pub(super) fn watch(common: &Common) {
             for worker in &lost {
                 state.counts(worker, false);
             }
-            if !lost.is_empty() && state.active == 0 {
+            // Also when a thread could not be started before.
+            if state.active == 0 {
                 post.call(&mut state);
             }
         }
