@@ -4,10 +4,11 @@ use crate::docs;
 use crate::lab::DB;
 use muniment_load::conn::{self, Conn, InsertTemplate, Message, check, number_at};
 use muniment_load::fail::{Failure, Result};
-use muniment_load::load::Worker;
+use muniment_load::load::{Divided, Worker};
 use muniment_load::meter::Meter;
 use muniment_load::rng::Rng;
 use muniment_value::{DocBuf, doc};
+use std::os::fd::BorrowedFd;
 
 /// Appends the next document to a message.
 pub(crate) type Make = Box<dyn FnMut(&mut Vec<u8>) + Send>;
@@ -58,12 +59,11 @@ impl Worker for Inserts {
 
     #[inline]
     fn operate(&mut self, meter: &mut Meter) -> Result<u64> {
-        meter.payload(self.message.0.len());
-        self.conn.send(&mut self.message)?;
-        if !self.template.no_reply {
-            check(self.conn.receive()?)?;
+        self.send(meter)?;
+        match self.template.no_reply {
+            true => Ok(self.batch),
+            false => self.receive(meter),
         }
-        Ok(self.batch)
     }
 
     fn finish(&mut self) -> Result<()> {
@@ -73,6 +73,29 @@ impl Worker for Inserts {
             self.conn.command("admin", &doc! { "ping": 1 })?;
         }
         Ok(())
+    }
+
+    fn divided(&mut self) -> Option<&mut dyn Divided> {
+        match self.template.no_reply {
+            true => None,
+            false => Some(self),
+        }
+    }
+}
+
+impl Divided for Inserts {
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.conn.socket()
+    }
+
+    fn send(&mut self, meter: &mut Meter) -> Result<()> {
+        meter.payload(self.message.0.len());
+        self.conn.send(&mut self.message)
+    }
+
+    fn receive(&mut self, _: &mut Meter) -> Result<u64> {
+        check(self.conn.receive()?)?;
+        Ok(self.batch)
     }
 }
 

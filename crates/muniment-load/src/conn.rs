@@ -9,6 +9,7 @@ use muniment_value::{Doc, DocBuf, Value};
 use muniment_wire::DocWriter;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 const OP_MSG: i32 = 2013;
@@ -246,6 +247,11 @@ impl Conn {
         self.stream.set_read_timeout(limit)?;
         self.stream.set_write_timeout(limit)?;
         Ok(())
+    }
+
+    /// The socket, to wait for an answer.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 
     /// Sends a message, with a fresh request id.

@@ -9,9 +9,10 @@ use super::run::Ready;
 use super::template::Node;
 use muniment_load::conn::{Conn, InsertTemplate, Message, check, number_at};
 use muniment_load::fail::{Failure, Result};
-use muniment_load::load;
+use muniment_load::load::{self, Divided};
 use muniment_load::meter::Meter;
 use muniment_value::{Doc, DocBuf, doc};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -29,6 +30,8 @@ struct Op {
     kind: Kind,
     batch: u64,
     silent: bool,
+    /// Its answer is one message.
+    single: bool,
     errors_count: bool,
     database: String,
     encoded: Encoded,
@@ -63,10 +66,25 @@ impl Op {
             kind: o.kind,
             batch: o.batch,
             silent,
+            single: !silent && is_single(o),
             errors_count: o.errors_count,
             database,
             encoded,
         })
+    }
+}
+
+/// Whether the answer to an operation is always one message. A batch of a find has up to 101 documents.
+fn is_single(o: &Operation) -> bool {
+    let limit = || {
+        let (_, limit) = o.body.iter().find(|(key, _)| key == "limit")?;
+        let limit = Node::Document(vec![("limit".into(), limit.clone())]).constant()?;
+        number_at(limit.as_doc(), "limit")
+    };
+    match o.kind {
+        Kind::Insert | Kind::InsertMany | Kind::Update | Kind::Delete | Kind::FindAndModify => true,
+        Kind::Find => limit().is_some_and(|n| n != 0.0 && n.abs() <= 101.0),
+        Kind::Aggregate | Kind::Command => false,
     }
 }
 
@@ -81,6 +99,8 @@ pub(crate) struct Worker {
     more: Message,
     current: usize,
     documents: u64,
+    /// When the message was sent.
+    start: Instant,
     /// In a load phase, the number of documents that no worker has begun yet.
     left: Option<Arc<AtomicU64>>,
     unanswered: bool,
@@ -112,6 +132,7 @@ impl Worker {
             more: Message(Vec::new()),
             current: 0,
             documents: 0,
+            start: Instant::now(),
             left,
             unanswered: false,
             first_error: first_error.clone(),
@@ -166,20 +187,56 @@ impl load::Worker for Worker {
     }
 
     fn operate(&mut self, meter: &mut Meter) -> Result<u64> {
+        self.send(meter)?;
+        match self.ops.get(self.current) {
+            Some(op) if op.silent => {
+                self.unanswered = true;
+                meter.record(op.name, self.start);
+                meter.status(op.name, "sent");
+                Ok(self.documents)
+            }
+            _ => self.receive(meter),
+        }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.hand.acknowledge();
+        if self.unanswered {
+            // A server handles the commands of one connection in order, so this reply shows that
+            // the unacknowledged writes before it have all been applied.
+            self.conn.command("admin", &doc! { "ping": 1 })?;
+        }
+        Ok(())
+    }
+
+    fn divided(&mut self) -> Option<&mut dyn Divided> {
+        match self.ops.iter().all(|o| o.single) {
+            true => Some(self),
+            false => None,
+        }
+    }
+}
+
+impl Divided for Worker {
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.conn.socket()
+    }
+
+    fn send(&mut self, meter: &mut Meter) -> Result<()> {
         let Some(op) = self.ops.get(self.current) else {
             return Err(Failure::new("a phase without operations"));
         };
         if op.kind.writes() {
             meter.payload(self.message.0.len());
         }
-        let start = Instant::now();
-        self.conn.send(&mut self.message)?;
-        if op.silent {
-            self.unanswered = true;
-            meter.record(op.name, start);
-            meter.status(op.name, "sent");
-            return Ok(self.documents);
-        }
+        self.start = Instant::now();
+        self.conn.send(&mut self.message)
+    }
+
+    fn receive(&mut self, meter: &mut Meter) -> Result<u64> {
+        let (start, Some(op)) = (self.start, self.ops.get(self.current)) else {
+            return Err(Failure::new("a phase without operations"));
+        };
         let answer = answer(&mut self.conn, &mut self.more, op, self.documents)?;
         match answer {
             Ok(n) => {
@@ -196,16 +253,6 @@ impl load::Worker for Worker {
             }
             Err(e) => Err(e.while_doing(op.name)),
         }
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        self.hand.acknowledge();
-        if self.unanswered {
-            // A server handles the commands of one connection in order, so this reply shows that
-            // the unacknowledged writes before it have all been applied.
-            self.conn.command("admin", &doc! { "ping": 1 })?;
-        }
-        Ok(())
     }
 }
 

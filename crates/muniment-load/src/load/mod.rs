@@ -1,7 +1,9 @@
-//! The load driver. It has one thread and one connection per worker, measures latencies with the monotonic
-//! clock, and records the figures that distinguish a slow server from a slow client. Without a pace it is a
+//! The load driver. It has one connection per worker, and a thread for each unless there are too many
+//! ([`crowd`]); it measures latencies with the monotonic clock, and records the figures that distinguish a slow server from a slow client. Without a pace it is a
 //! closed loop. With a pace, operations have a time at which they are due, and a worker that is late sends
 //! them back to back; so the latency from the due time has no coordinated omission.
+
+mod crowd;
 
 use crate::fail::{Failure, Result};
 use crate::meter::{Board, Measured, Meter};
@@ -12,8 +14,9 @@ use crate::samples::{Interval, SampleSet};
 use crate::stop;
 use crate::usage::{self, ServerUsage, Usage};
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The work of one worker.
@@ -32,6 +35,24 @@ pub trait Worker: Send {
     fn finish(&mut self) -> Result<()> {
         Ok(())
     }
+
+    /// The worker as one of many in a thread, if its operations can be divided.
+    fn divided(&mut self) -> Option<&mut dyn Divided> {
+        None
+    }
+}
+
+/// A worker whose operation is one message and one answer. A thread can have many of them.
+pub trait Divided {
+    /// The socket on which the answer arrives.
+    fn socket(&self) -> BorrowedFd<'_>;
+
+    /// Sends the message that was prepared.
+    fn send(&mut self, meter: &mut Meter) -> Result<()>;
+
+    /// Reads the answer, as soon as it begins to arrive, and records the operation. Returns what
+    /// [`Worker::operate`] does.
+    fn receive(&mut self, meter: &mut Meter) -> Result<u64>;
 }
 
 /// The times at which a worker sends.
@@ -162,6 +183,8 @@ pub struct Load {
     pub busiest_worker: f64,
     /// The CPU seconds of all workers.
     pub client_cpu: f64,
+    /// The threads that ran the workers, if these were too many for a thread each.
+    pub carriers: Option<usize>,
     /// The time inside operations, divided by workers × time. Below 0.95, the client is the slow side.
     pub occupancy: f64,
     /// The resources that the server used, if its process can be read.
@@ -221,15 +244,25 @@ impl Load {
     /// The cost of an operation on both sides, in words.
     pub fn cost_in_words(&self) -> String {
         let n = self.samples.operations;
-        let client = self.client_cpu * 1e6 / n.max(1) as f64;
         let server = match self.server_us_text(n) {
-            _ if self.server.is_none() => {
-                return format!("{client:.1} µs of the client's CPU an operation");
-            }
-            short if short == usage::TOO_SHORT => format!("the server's CPU {short}"),
-            us => format!("{us} µs of the server's CPU an operation"),
+            _ if self.server.is_none() => String::new(),
+            short if short == usage::TOO_SHORT => format!("the server's CPU {short}, "),
+            us => format!("{us} µs of the server's CPU an operation, "),
         };
-        format!("{server}, {client:.1} µs of the client's")
+        let client = self.client_cpu * 1e6 / n.max(1) as f64;
+        let an_operation = if server.is_empty() {
+            " CPU an operation"
+        } else {
+            ""
+        };
+        let threads = match self.carriers {
+            Some(n) => format!(
+                ", whose {} connections share {n} threads",
+                self.samples.workers
+            ),
+            None => String::new(),
+        };
+        format!("{server}{client:.1} µs of the client's{an_operation}{threads}")
     }
 
     /// The server's CPU time in µs per unit, in the form for a table: a dash if its process cannot be read,
@@ -331,6 +364,9 @@ impl<'w, 'a> Watcher<'w, 'a> {
     }
 }
 
+/// A worker with its number and its counter.
+type Numbered<'s, W> = (usize, &'s Counter, W);
+
 /// The data that the workers of a load share.
 struct Shared {
     limit: Limit,
@@ -341,17 +377,22 @@ struct Shared {
     counters: Vec<Counter>,
     /// Makes all workers begin at the same time, together with the thread that watches them.
     barrier: Barrier,
+    /// That time. With more workers than cores, some come to run much later; for them, too, the load began
+    /// then, and ends when it ends for all. Otherwise the last to begin would still add operations to a rate
+    /// over a time that is shorter than the load was.
+    begin: OnceLock<Instant>,
     failed: AtomicBool,
 }
 
 impl Shared {
-    fn new(workers: usize, limit: Limit) -> Shared {
+    fn new(workers: usize, threads: usize, limit: Limit) -> Shared {
         Shared {
             limit,
             place: placement::for_worker(),
             board: Arc::new(Board::default()),
             counters: (0..workers).map(|_| Counter::default()).collect(),
-            barrier: Barrier::new(workers + 1),
+            barrier: Barrier::new(threads + 1),
+            begin: OnceLock::new(),
             failed: AtomicBool::new(false),
         }
     }
@@ -377,23 +418,52 @@ impl Shared {
         all.map(|c| c.1.load(Ordering::Relaxed)).sum()
     }
 
-    /// Runs worker `i` in its thread.
-    fn work<W: Worker>(&self, i: usize, counter: &Counter, w: W) -> Part {
-        let meter = Meter::new(self.board.clone());
-        let one_more = u64::from((i as u64) < self.limit.extra);
-        let limit = Limit {
-            operations: self.limit.operations.saturating_add(one_more),
-            ..self.limit
-        };
+    /// Waits for all workers, and returns the time at which the load begins.
+    fn begin(&self) -> Instant {
+        self.barrier.wait();
+        *self.begin.get_or_init(Instant::now)
+    }
+
+    /// What a thread measures.
+    fn meter(&self, begin: Instant) -> Meter {
+        let mut meter = Meter::new(self.board.clone());
+        meter.begin(begin);
+        meter
+    }
+
+    /// Runs worker `i` in a thread of its own.
+    fn work<W: Worker>(&self, i: usize, counter: &Counter, mut w: W) -> Part {
         if let Some(p) = self.place {
             p.take();
         }
-        self.barrier.wait();
-        let clock = Clock::new(limit.pace, i as u64);
-        let part = worker(w, limit, clock, meter, counter, &self.failed);
+        let begin = self.begin();
+        let cpu = thread_cpu_seconds();
+        let mut clock = Clock::new(self.limit.pace, i as u64);
+        let mut run = Run::new(self, counter, i, begin);
+        let mut meter = self.meter(begin);
+        while run.more() && w.prepare() && run.wait(&mut clock, &mut meter) {
+            let start = Instant::now();
+            let result = w.operate(&mut meter);
+            if !run.ended(start, result, &mut meter) {
+                break;
+            }
+        }
+        let part = run.finish(&mut w);
         Part {
+            cpu: thread_cpu_seconds() - cpu,
             misplaced: self.place.and_then(placement::Worker::check),
             ..part
+        }
+    }
+
+    /// Runs the workers of one thread.
+    fn work_all<'s, W: Worker>(&'s self, mut all: Vec<Numbered<'s, W>>) -> Vec<Part> {
+        match (all.len(), all.pop()) {
+            (1, Some((i, counter, w))) => vec![self.work(i, counter, w)],
+            (_, last) => {
+                all.extend(last);
+                crowd::carry(self, all)
+            }
         }
     }
 }
@@ -494,20 +564,25 @@ pub fn run_watched<W: Worker>(
     progress: &mut dyn Onlooker,
     mut watch: Option<Watch<'_>>,
 ) -> Result<Load> {
-    let shared = Shared::new(workers.len(), limit);
+    let mut workers = workers;
+    let threads = crowd::threads(&mut workers, &limit);
+    let shared = Shared::new(workers.len(), threads, limit);
     let mut watcher = Watcher::new(watch.as_mut(), &shared);
     watcher.look(Duration::ZERO, 0, true);
     let mut course = Course::new(&shared, server);
     let (began, parts) = std::thread::scope(|scope| {
-        let each = workers.into_iter().zip(&shared.counters).enumerate();
-        let handles: Vec<_> = each
-            .map(|(i, (w, counter))| {
-                let shared = &shared;
-                scope.spawn(move || shared.work(i, counter, w))
-            })
+        let mut shares: Vec<Vec<_>> = (0..threads).map(|_| Vec::new()).collect();
+        let numbered = workers.into_iter().zip(&shared.counters).enumerate();
+        for (i, (w, counter)) in numbered {
+            if let Some(share) = shares.get_mut(i % threads) {
+                share.push((i, counter, w));
+            }
+        }
+        let handles: Vec<_> = shares
+            .into_iter()
+            .map(|share| scope.spawn(|| shared.work_all(share)))
             .collect();
-        shared.barrier.wait();
-        let begin = Instant::now();
+        let begin = shared.begin();
         let began = unix_now();
         let mut tick = 0u32;
         while handles.iter().any(|h| !h.is_finished()) {
@@ -528,21 +603,29 @@ pub fn run_watched<W: Worker>(
     for part in parts {
         let added = part
             .map_err(|_| Failure::new("a load worker panicked"))
-            .and_then(|part| {
-                ended = ended.max(part.done);
-                sum.add(part).map_err(|e| e.while_doing(name))
+            .and_then(|parts| {
+                parts.into_iter().try_for_each(|part| {
+                    ended = ended.max(part.done);
+                    sum.add(part).map_err(|e| e.while_doing(name))
+                })
             });
         failure = failure.or(added.err());
     }
     watcher.look(ended, shared.operations(), true);
     match failure {
         Some(e) => Err(e),
-        None => Ok(whole(name, &shared, course, sum, began)),
+        None => Ok(whole(name, &shared, threads, course, (sum, began))),
     }
 }
 
 /// Builds the results of a load whose workers have all ended without error.
-fn whole(name: &str, shared: &Shared, course: Course<'_>, sum: Sum, began: f64) -> Load {
+fn whole(
+    name: &str,
+    shared: &Shared,
+    threads: usize,
+    course: Course<'_>,
+    (sum, began): (Sum, f64),
+) -> Load {
     let count = shared.counters.len();
     let latency = shared.board.whole();
     let Course {
@@ -557,6 +640,7 @@ fn whole(name: &str, shared: &Shared, course: Course<'_>, sum: Sum, began: f64) 
         sent_seconds: sum.sent,
         busiest_worker: sum.busiest,
         client_cpu: sum.cpu,
+        carriers: (threads < count).then_some(threads),
         occupancy: latency.sum_ns() / 1e9 / (count.max(1) as f64 * sum.sent.max(1e-9)),
         server,
         cut_short: sum.cut_short,
@@ -769,71 +853,101 @@ fn seconds(s: f64) -> Duration {
     Duration::try_from_secs_f64(s).unwrap_or(Duration::from_secs(86_400))
 }
 
-fn worker<W: Worker>(
-    mut w: W,
+/// The course of one worker, whose operations a thread runs.
+struct Run<'s> {
+    shared: &'s Shared,
+    counter: &'s Counter,
     limit: Limit,
-    mut clock: Clock,
-    mut meter: Meter,
-    counter: &Counter,
-    failed: &AtomicBool,
-) -> Part {
-    let cpu = thread_cpu_seconds();
-    let begin = Instant::now();
-    meter.begin(begin);
-    let mut part = Part::default();
-    let mut last = begin;
-    let mut n = 0;
-    while n < limit.operations {
-        if !w.prepare() {
-            break;
+    begin: Instant,
+    part: Part,
+    /// Operations so far.
+    n: u64,
+    last: Instant,
+}
+
+impl<'s> Run<'s> {
+    /// The beginning of worker `i`.
+    fn new(shared: &'s Shared, counter: &'s Counter, i: usize, begin: Instant) -> Run<'s> {
+        let one_more = u64::from((i as u64) < shared.limit.extra);
+        Run {
+            shared,
+            counter,
+            limit: Limit {
+                operations: shared.limit.operations.saturating_add(one_more),
+                ..shared.limit
+            },
+            begin,
+            part: Part::default(),
+            n: 0,
+            last: begin,
         }
-        let due = clock.due(begin, n);
+    }
+
+    /// Waits until the next operation is due. False if that is only after the end of the load.
+    fn wait(&mut self, clock: &mut Clock, meter: &mut Meter) -> bool {
+        let due = clock.due(self.begin, self.n);
         if let Some(d) = due {
-            if d.saturating_duration_since(begin) >= limit.time {
-                // The operation is only due after the end of the load.
-                part.cut_short = limit.operations != u64::MAX;
-                break;
+            if d.saturating_duration_since(self.begin) >= self.limit.time {
+                self.part.cut_short = self.limit.operations != u64::MAX;
+                return false;
             }
             sleep_until(d);
         }
         meter.set_due(due);
-        let start = Instant::now();
-        match w.operate(&mut meter) {
-            Ok(d) => part.documents += d,
+        true
+    }
+
+    /// Records an operation that has ended. False if it was the last one.
+    #[inline]
+    fn ended(&mut self, start: Instant, result: Result<u64>, meter: &mut Meter) -> bool {
+        match result {
+            Ok(d) => self.part.documents += d,
             Err(e) => {
-                part.error = Some(e);
-                failed.store(true, Ordering::Relaxed);
-                break;
+                self.fail(e);
+                return false;
             }
         }
         let now = Instant::now();
         let ns = (now - start).as_nanos() as u64;
-        last = now;
+        self.last = now;
         meter.operation(ns, now);
-        if limit.keep_each {
-            part.each.push(ns as f64 / 1e6);
+        if self.limit.keep_each {
+            self.part.each.push(ns as f64 / 1e6);
         }
-        n += 1;
-        counter.0.store(n, Ordering::Relaxed);
-        counter.1.store(part.documents, Ordering::Relaxed);
+        self.n += 1;
+        self.counter.0.store(self.n, Ordering::Relaxed);
+        self.counter.1.store(self.part.documents, Ordering::Relaxed);
         meter.answer();
-        if n < limit.operations
-            && (now - begin >= limit.time || stop::asked() || failed.load(Ordering::Relaxed))
-        {
-            part.cut_short = true;
-            part.stopped = now - begin < limit.time && stop::asked();
-            break;
+        let (over, stop) = (now - self.begin >= self.limit.time, stop::asked());
+        if self.more() && (over || stop || self.shared.failed.load(Ordering::Relaxed)) {
+            self.part.cut_short = true;
+            self.part.stopped = !over && stop;
+            return false;
         }
+        self.more()
     }
-    part.sent = last - begin;
-    if part.error.is_none()
-        && let Err(e) = w.finish()
-    {
-        part.error = Some(e);
+
+    /// Whether there are operations left.
+    fn more(&self) -> bool {
+        self.n < self.limit.operations
     }
-    part.done = begin.elapsed();
-    part.cpu = thread_cpu_seconds() - cpu;
-    part
+
+    fn fail(&mut self, e: Failure) {
+        self.part.error = Some(e);
+        self.shared.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// The results of the worker, after its last operation.
+    fn finish<W: Worker>(mut self, w: &mut W) -> Part {
+        self.part.sent = self.last - self.begin;
+        if self.part.error.is_none()
+            && let Err(e) = w.finish()
+        {
+            self.part.error = Some(e);
+        }
+        self.part.done = self.begin.elapsed();
+        self.part
+    }
 }
 
 #[cfg(test)]

@@ -2,13 +2,14 @@
 //! server stops for a while. Bounds are relative to the durations in the server's script, because a busy
 //! machine may stop every thread.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 use super::*;
 use crate::conn::{Conn, Message};
 use crate::fake;
 use crate::hist::Latency;
 use muniment_value::doc;
+use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 
 /// A worker that sends one request after the other.
@@ -22,6 +23,142 @@ impl Worker for Asks {
         meter.record("ASK", start);
         Ok(1)
     }
+}
+
+/// A worker that can be one of many in a thread.
+struct Crowded {
+    conn: Conn,
+    number: i32,
+    left: u64,
+    finished: Arc<AtomicU64>,
+    start: Instant,
+}
+
+impl Worker for Crowded {
+    fn prepare(&mut self) -> bool {
+        let left = self.left;
+        self.left = left.saturating_sub(1);
+        left > 0
+    }
+
+    fn operate(&mut self, meter: &mut Meter) -> Result<u64> {
+        self.send(meter)?;
+        self.receive(meter)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.finished.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn divided(&mut self) -> Option<&mut dyn Divided> {
+        Some(self)
+    }
+}
+
+impl Divided for Crowded {
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.conn.socket()
+    }
+
+    fn send(&mut self, _: &mut Meter) -> Result<()> {
+        self.start = Instant::now();
+        let ask = doc! { "ping": self.number, "left": self.left as i64 };
+        self.conn.send(&mut Message::command("admin", &ask))
+    }
+
+    fn receive(&mut self, meter: &mut Meter) -> Result<u64> {
+        let reply = self.conn.receive()?;
+        assert_eq!(
+            crate::conn::number_at(reply, "you"),
+            Some(f64::from(self.number))
+        );
+        meter.record("ASK", self.start);
+        Ok(2)
+    }
+}
+
+/// So many workers, of which number `k` has `each(k)` operations of its own.
+fn crowd(address: &str, workers: i32, each: impl Fn(i32) -> u64) -> (Vec<Crowded>, Arc<AtomicU64>) {
+    let finished = Arc::new(AtomicU64::new(0));
+    let one = |number| Crowded {
+        conn: Conn::connect(address).unwrap(),
+        number,
+        left: each(number),
+        finished: Arc::clone(&finished),
+        start: Instant::now(),
+    };
+    ((0..workers).map(one).collect(), finished)
+}
+
+#[test]
+fn many_workers_share_threads_and_each_gets_its_own_answers() {
+    let (address, heard) = fake::server(|_, ask| {
+        let you = ask.get("ping").and_then(|v| v.as_i64_exact()).unwrap();
+        doc! { "ok": 1.0, "you": you }
+    });
+    // Some end before their limit, one without having begun.
+    let each = |k: i32| if k % 7 == 0 { k as u64 % 5 } else { u64::MAX };
+    let (all, finished) = crowd(&address, 150, each);
+    let limit = Limit {
+        extra: 3,
+        keep_each: true,
+        ..Limit::operations(8, Duration::from_secs(600))
+    };
+    let load = run("crowd", all, limit, None, &mut ()).unwrap();
+    let own = |k: i32| each(k).min(8 + u64::from(k < 3));
+    let wanted: u64 = (0..150).map(own).sum();
+    assert_eq!(
+        load.carriers,
+        Some(std::thread::available_parallelism().unwrap().get())
+    );
+    assert_eq!(load.samples.operations, wanted);
+    assert_eq!(load.documents, 2 * wanted);
+    assert_eq!(load.kinds["ASK"].service.count(), wanted);
+    assert_eq!(load.samples.each_ms.len() as u64, wanted);
+    assert_eq!(
+        (load.samples.workers, finished.load(Ordering::Relaxed)),
+        (150, 150)
+    );
+    assert!(!load.cut_short && load.client_cpu > 0.0);
+    let said = load.cost_in_words();
+    assert!(said.contains("whose 150 connections share"), "{said}");
+    let mut of = vec![0; 150];
+    for ask in heard.all() {
+        of[ask
+            .as_doc()
+            .get("ping")
+            .and_then(|v| v.as_i64_exact())
+            .unwrap() as usize] += 1;
+    }
+    assert_eq!(of, (0..150).map(own).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_error_or_the_time_ends_all_workers_that_share_a_thread() {
+    let (address, heard) = fake::server(|_, ask| {
+        let you = ask.get("ping").and_then(|v| v.as_i64_exact()).unwrap();
+        doc! { "ok": 1.0, "you": you }
+    });
+    let (all, finished) = crowd(&address, 100, |_| u64::MAX);
+    let limit = Limit::time(Duration::from_millis(50));
+    let load = run("time", all, limit, None, &mut ()).unwrap();
+    assert_eq!(finished.load(Ordering::Relaxed), 100);
+    assert_eq!(load.samples.operations, heard.all().len() as u64);
+    assert!(load.samples.seconds >= 0.05);
+
+    let (mut all, _) = crowd(&address, 100, |_| u64::MAX);
+    let (stops, _) = fake::server(|_, _| panic!("this server ends its connections"));
+    all[50].conn = Conn::connect(&stops).unwrap();
+    let failed = run(
+        "fails",
+        all,
+        Limit::operations(u64::MAX, Duration::from_secs(600)),
+        None,
+        &mut (),
+    );
+    let said = failed.err().unwrap().to_string();
+    assert!(said.contains("fails"), "{said}");
 }
 
 fn paced(address: &str, workers: usize, operations: u64, pace: Pace) -> Load {
