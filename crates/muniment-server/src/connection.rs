@@ -27,8 +27,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The most bytes that a reply buffer keeps while the connection idles.
-const IDLE_REPLY: usize = 512;
 /// The stack of a connection's thread, in bytes. Unoptimised code needs several times as much.
 pub const STACK: usize = if cfg!(debug_assertions) {
     4 << 20
@@ -115,15 +113,10 @@ impl Connection {
 
     /// Gives back the memory that a silent connection does not need.
     pub fn shrink_idle(&mut self) {
-        if self.reply.capacity() > IDLE_REPLY {
-            self.reply = Vec::new();
-        }
+        self.reply = Vec::new();
         self.packed = Vec::new();
         self.let_go();
-        let mut command = self.shared.command.lock();
-        if command.capacity() > IDLE_REPLY {
-            *command = Vec::new();
-        }
+        *self.shared.command.lock() = Vec::new();
     }
 
     /// Gives the memory of replies back, after their buffers were replaced by new ones.

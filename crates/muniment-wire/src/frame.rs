@@ -201,11 +201,11 @@ pub struct MessageReader<R> {
 }
 
 impl<R: Read> MessageReader<R> {
-    /// A reader over `inner`, with an idle connection's small buffer.
+    /// A reader over `inner`, without a buffer until the first call of [`MessageReader::read`].
     pub fn new(inner: R) -> MessageReader<R> {
         MessageReader {
             inner,
-            buf: vec![0; IDLE],
+            buf: Vec::new(),
             start: 0,
             end: 0,
             taken: 0,
@@ -255,7 +255,7 @@ impl<R: Read> MessageReader<R> {
             .and_then(|(header, _)| header.checked_len().ok());
         self.skip = len.unwrap_or(have).saturating_sub(have);
         (self.start, self.end) = (0, 0);
-        self.buf = vec![0; IDLE];
+        self.buf = Vec::new();
         self.skip
     }
 
@@ -283,8 +283,8 @@ impl<R: Read> MessageReader<R> {
     /// a while. The message handed out last is dropped.
     pub fn shrink_idle(&mut self) {
         self.drop_taken();
-        if self.start == self.end && self.buf.len() > IDLE {
-            self.buf = vec![0; IDLE];
+        if self.start == self.end {
+            self.buf = Vec::new();
             (self.start, self.end) = (0, 0);
         }
     }
@@ -339,7 +339,10 @@ impl<R: Read> MessageReader<R> {
             self.end -= self.start;
             self.start = 0;
         }
-        if self.end == self.buf.len() {
+        if self.buf.is_empty() {
+            // The read may wait for long.
+            self.buf = vec![0; IDLE];
+        } else if self.end == self.buf.len() {
             // The buffer is full, so at least half of its new size has arrived.
             let size = (self.buf.len() * 2).min(needed.max(BUSY)).max(BUSY);
             self.buf.resize(size.max(self.end + 1), 0);
