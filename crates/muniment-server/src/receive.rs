@@ -305,8 +305,10 @@ pub struct Socket {
     /// There was nothing more at the last read that did not wait. Until the system tells of more, another
     /// read would find nothing.
     pub drained: bool,
-    /// The client has closed its end, of which the system tells once. It is read after the last bytes.
-    pub ends: bool,
+    /// A read that brings fewer bytes than asked for may not be the last one: the client has closed its end,
+    /// of which the system tells once and which is read after the last bytes, or has sent urgent data, before
+    /// which a read stops.
+    pub odd: bool,
 }
 
 impl Socket {
@@ -317,7 +319,7 @@ impl Socket {
             received,
             waits,
             drained: false,
-            ends: false,
+            odd: false,
         }
     }
 
@@ -329,7 +331,7 @@ impl Socket {
         let read = self.stream.read_at_once(buf);
         self.drained = match &read {
             // A TCP socket gives all bytes that it has.
-            Ok(n) => !self.ends && *n < buf.len() && matches!(&*self.stream, Stream::Tcp(_)),
+            Ok(n) => !self.odd && *n < buf.len() && matches!(&*self.stream, Stream::Tcp(_)),
             Err(e) => e.kind() == io::ErrorKind::WouldBlock,
         };
         read

@@ -9,6 +9,7 @@ use crate::receive::{Received, Socket};
 use crate::send;
 use crate::state::ServerState;
 use muniment_logger::{Caught, Logger, Severity};
+use muniment_op::blocking;
 use muniment_value::doc;
 use muniment_wire::{FrameError, Header, MessageReader};
 use std::io;
@@ -88,10 +89,11 @@ impl Served {
         self.connection.server()
     }
 
-    /// The system has told that something arrived, and whether the client has closed its end.
-    pub fn is_ready(&mut self, ends: bool) {
+    /// The system has told that something arrived, and whether the client has closed its end or sent urgent
+    /// data.
+    pub fn is_ready(&mut self, odd: bool) {
         let socket = self.reader.get_mut();
-        (socket.drained, socket.ends) = (false, ends);
+        (socket.drained, socket.odd) = (false, odd);
     }
 
     /// Whether reads wait from now on.
@@ -130,7 +132,7 @@ impl Served {
             Err(FrameError::Io(_)) => {
                 if let Some(stranger) = self.received().stranger() {
                     self.connection.complain(&stranger.error());
-                    stranger.turn_back(&self.shared().stream);
+                    blocking(|| stranger.turn_back(&self.shared().stream));
                 }
                 Next::Close
             }

@@ -4,9 +4,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use muniment_value::{Doc, DocBuf, array, doc};
+use muniment_wire::op_msg::MORE_TO_COME;
 use muniment_wire::{Connection, OpMsg, begin_request};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use testkit::{Server, ServerOptions};
@@ -231,6 +233,89 @@ fn clients_that_stall_hold_up_nobody() {
     wait_for("the connections end", || open_connections(&mut c) == 1);
 }
 
+/// Some clients send without a pause and read no replies, since they ask for none.
+#[test]
+fn clients_that_send_without_a_pause_hold_up_nobody() {
+    let s = server();
+    let mut one = Vec::new();
+    begin_request(&mut one, 3, MORE_TO_COME)
+        .body(doc! { "ping": 1, "$db": "admin" }.as_doc())
+        .finish()
+        .unwrap();
+    let many = one.repeat((1 << 20) / one.len());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut socket = TcpStream::connect(s.address()).unwrap();
+                while !stop.load(SeqCst) {
+                    socket.write_all(&many).unwrap();
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let slowest: Vec<Duration> = (0..10).map(|_| slowest_ping(&s)).collect();
+        stop.store(true, SeqCst);
+        // With a worker that serves one client as long as it sends, none of them ends before that.
+        assert!(
+            slowest.iter().all(|t| *t < Duration::from_secs(2)),
+            "pings took {slowest:?}"
+        );
+    });
+}
+
+/// Clients of other protocols are told so, and waited for, but not by the worker that others need.
+#[test]
+fn strangers_hold_up_nobody() {
+    let s = server();
+    let mut c = s.connect();
+    let mut all: Vec<TcpStream> = (0..150)
+        .map(|_| TcpStream::connect(s.address()).unwrap())
+        .collect();
+    for socket in &mut all {
+        socket.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    }
+    let began = Instant::now();
+    c.command("admin", &ping()).unwrap();
+    // One after the other, they would take half a second each.
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(10), "a ping took {took:?}");
+    for socket in &mut all {
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("over HTTP"), "{answer}");
+    }
+}
+
+/// A read stops at urgent data, although there is more.
+#[test]
+fn urgent_data_hides_no_message() {
+    let s = server();
+    let ping = bytes_of(&doc! { "ping": 1, "$db": "admin" });
+    let mut all: Vec<TcpStream> = (0..20)
+        .map(|_| TcpStream::connect(s.address()).unwrap())
+        .collect();
+    for socket in &mut all {
+        // The urgent byte is none of the message.
+        let (begin, end) = ping.split_at(ping.len() / 2);
+        socket.write_all(&ping).unwrap();
+        socket.write_all(begin).unwrap();
+        // SAFETY: the socket is open, and one byte of this function's stack is read.
+        let sent =
+            unsafe { libc::send(socket.as_raw_fd(), [7_u8].as_ptr().cast(), 1, libc::MSG_OOB) };
+        assert_eq!(sent, 1);
+        socket.write_all(end).unwrap();
+    }
+    for socket in &mut all {
+        socket
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        for _ in 0..2 {
+            muniment_wire::read_message(socket, &mut Vec::new()).unwrap();
+        }
+    }
+}
+
 /// Connections go from a few busy ones, each of which a worker stays with, to many that take turns, and back.
 /// Each has its own row, and knows what is in it; messages are sent several at a time; some clients go in the
 /// middle.
@@ -307,7 +392,7 @@ fn silent_connections_have_no_thread_and_little_memory() {
     for c in &mut silent {
         c.hello().unwrap();
     }
-    let most = 4 << 10;
+    let most = 3500;
     let mut each = usize::MAX;
     wait_for("their memory is given back", || {
         each = (s.rss_bytes().saturating_sub(memory)) as usize / SILENT;

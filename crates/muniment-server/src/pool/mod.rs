@@ -38,10 +38,10 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 use std::sync::{Arc, OnceLock, Weak};
-use std::thread::{self, Thread};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 /// Connections that have been ready for so long go to a post that has nothing to do.
@@ -54,7 +54,7 @@ const SPAN_MS: u64 = 5;
 /// A connection is busy if it was served so often in one span.
 const BUSY: u32 = 3;
 /// While no more connections are active, a worker stays with each busy one. With more, they take turns.
-const CROWD: usize = 64;
+const CROWD: usize = 8;
 /// A worker handles so many messages of one connection before it looks after the others.
 const AT_ONCE: usize = 16;
 
@@ -75,8 +75,8 @@ struct Entry {
     /// Whether a worker has the connection; only that one takes `served`.
     state: AtomicU8,
     served: Mutex<Option<Box<Served>>>,
-    /// The client has closed its end.
-    ends: AtomicBool,
+    /// The client has closed its end, or sent urgent data.
+    odd: AtomicBool,
     /// The last span in which it had a message.
     span: AtomicU32,
     /// The connection has not given its buffers back, and when it had its last message, in milliseconds of
@@ -119,6 +119,9 @@ struct State {
     ready: VecDeque<Arc<Entry>>,
     /// Since when the first of them waits.
     since: Option<Instant>,
+    /// So many connections are served before the sockets are asked again. Otherwise a client that sends
+    /// without a pause would keep its post from all others.
+    round: usize,
     /// A worker waits for the sockets.
     polls: bool,
     /// The workers that serve or wait for sockets. One whose operation waits is none of them.
@@ -135,6 +138,15 @@ struct State {
 }
 
 impl State {
+    /// The next connection to serve, unless the sockets have to be asked first.
+    fn next(&mut self) -> Option<Arc<Entry>> {
+        if self.round == 0 && !self.polls {
+            return None;
+        }
+        self.round = self.round.saturating_sub(1);
+        self.ready.pop_front()
+    }
+
     /// Counts a worker among the active ones, or no longer. Returns whether that is a change.
     fn counts(&mut self, worker: &Worker, counts: bool) -> bool {
         let changes = worker.counts.swap(counts, Relaxed) != counts;
@@ -150,6 +162,7 @@ impl State {
 /// The posts.
 pub struct Pool {
     posts: Vec<Arc<Post>>,
+    watch: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What all posts know.
@@ -173,9 +186,10 @@ impl Common {
         self.began.elapsed().as_millis() as u64
     }
 
-    /// Wakes the watching thread, if it sleeps.
+    /// Wakes the watching thread, if it sleeps. To be called after [`Post::waits`] was changed, at which that
+    /// thread looks once more before it sleeps.
     fn watch(&self) {
-        if self.unwatched.load(Relaxed)
+        if self.unwatched.load(SeqCst)
             && let Some(watch) = self.watch.get()
         {
             watch.unpark();
@@ -254,14 +268,34 @@ impl Pool {
             watch: OnceLock::new(),
             unwatched: AtomicBool::new(false),
         });
-        let posts = (0..workers.max(1)).map(|_| Post::start(&common));
-        let posts = posts.collect::<io::Result<Vec<_>>>()?;
-        let _ = common.posts.set(posts.iter().map(Arc::downgrade).collect());
+        let mut pool = Pool {
+            posts: Vec::new(),
+            watch: Mutex::default(),
+        };
+        let begun = pool.begin(workers, common);
+        if begun.is_err() {
+            pool.end(Instant::now());
+        }
+        begun.map(|()| pool)
+    }
+
+    fn begin(&mut self, workers: usize, common: Arc<Common>) -> io::Result<()> {
+        for _ in 0..workers.max(1) {
+            self.posts.push(Post::start(&common)?);
+        }
+        let _ = common
+            .posts
+            .set(self.posts.iter().map(Arc::downgrade).collect());
         let watches = Arc::clone(&common);
         let watch = thread::Builder::new().name("pool-watch".into());
-        let watch = watch.spawn(move || watch::watch(&watches))?;
+        let watch = watch.spawn(move || {
+            while let Err(caught) = guarded(|| watch::watch(&watches)) {
+                serving::log_panic_of(&watches.log, "pool-watch", &caught);
+            }
+        })?;
         let _ = common.watch.set(watch.thread().clone());
-        Ok(Pool { posts })
+        *self.watch.lock() = Some(watch);
+        Ok(())
     }
 
     /// Takes a connection that was just accepted.
@@ -283,8 +317,10 @@ impl Pool {
     /// Ends all threads, after all connections have ended; waits for them until `until`.
     pub fn end(&self, until: Instant) {
         self.posts.iter().for_each(|post| post.end(until));
-        if let Some(post) = self.posts.first() {
-            post.common.watch();
+        if let Some(watch) = self.watch.lock().take() {
+            // It looks whether the posts have ended as soon as it is awake.
+            watch.thread().unpark();
+            let _ = watch.join();
         }
     }
 }
@@ -306,17 +342,27 @@ impl Post {
 
     /// Takes a connection.
     fn take(&self, shared: &Arc<ConnShared>, served: Box<Served>) -> io::Result<()> {
-        let entry = Arc::new(Entry {
+        self.watches(&self.entry(shared, served, IDLE))
+    }
+
+    fn entry(&self, shared: &Arc<ConnShared>, served: Box<Served>, state: u8) -> Arc<Entry> {
+        Arc::new(Entry {
             shared: Arc::clone(shared),
-            state: AtomicU8::new(IDLE),
+            state: AtomicU8::new(state),
             served: Mutex::new(Some(served)),
-            ends: AtomicBool::new(false),
+            odd: AtomicBool::new(false),
             span: AtomicU32::new(0),
             awake: AtomicBool::new(true),
             last: AtomicU64::new(self.common.now_ms()),
             times: AtomicU32::new(0),
-        });
-        self.state.lock().entries.insert(shared.id, entry);
+        })
+    }
+
+    /// Waits for the socket of a connection from now on.
+    fn watches(&self, entry: &Arc<Entry>) -> io::Result<()> {
+        let shared = &entry.shared;
+        let entries = |state: &mut State| state.entries.insert(shared.id, Arc::clone(entry));
+        entries(&mut self.state.lock());
         let added = self.poller.add(&shared.stream, shared.id);
         if added.is_err() {
             self.state.lock().entries.remove(&shared.id);
@@ -324,35 +370,31 @@ impl Post {
         added
     }
 
-    /// Gives a connection for which something has arrived to a post that has nothing to do.
-    fn move_to(&self, other: &Post, entry: &Arc<Entry>) {
+    /// Gives a connection for which something has arrived to a post that has nothing to do. Returns false if
+    /// that cannot take it.
+    fn move_to(&self, other: &Post, entry: &Arc<Entry>) -> bool {
         let Some(served) = entry.served.lock().take() else {
-            return;
+            return true;
         };
+        // Nobody serves it until it is among those that are ready: a message may be in its buffer already.
+        let moved = other.entry(&entry.shared, served, READY);
+        if other.watches(&moved).is_err() {
+            *entry.served.lock() = moved.served.lock().take();
+            return false;
+        }
         let _ = self.poller.remove(&entry.shared.stream);
         self.state.lock().entries.remove(&entry.shared.id);
-        let server = Arc::clone(served.server());
-        match other.take(&entry.shared, served) {
-            Ok(()) => other.rouse(entry.shared.id),
-            Err(_) => serving::closed(&server, &entry.shared),
-        }
-    }
-
-    /// Has a worker serve a connection although nothing arrives: a message may be in its buffer already.
-    fn rouse(&self, number: u64) {
-        let mut state = self.state.lock();
-        if let Some(entry) = state.entries.get(&number).map(Arc::clone)
-            && entry.arrives()
-        {
-            state.ready.push_back(entry);
-        }
-        self.poller.wake();
+        other.state.lock().ready.push_back(moved);
+        other.poller.wake();
+        true
     }
 
     /// Another post that has nothing to do.
     fn idle_one(&self) -> Option<Arc<Post>> {
         let posts = self.common.posts.get()?.iter().filter_map(Weak::upgrade);
-        posts.into_iter().find(|p| p.waits.load(Relaxed))
+        posts
+            .into_iter()
+            .find(|p| p.waits.load(Relaxed) && !std::ptr::eq(&**p, self))
     }
 
     /// Ends all threads.
@@ -390,14 +432,18 @@ impl Post {
         Ok(())
     }
 
-    /// Makes another worker active.
-    fn call(self: &Arc<Post>, state: &mut State) {
+    /// Makes another worker active. Returns false if the system has no thread.
+    fn call(self: &Arc<Post>, state: &mut State) -> bool {
         if let Some(worker) = state.spare.pop() {
             state.counts(&worker, true);
             worker.call();
-        } else if let Err(e) = self.spawn(state) {
-            self.log_threadless(&e, state.workers.len());
+            return true;
         }
+        let spawned = self.spawn(state);
+        if let Err(e) = &spawned {
+            self.log_threadless(e, state.workers.len());
+        }
+        spawned.is_ok()
     }
 
     /// Logs that no worker could be started, seldom if that happens often.
@@ -432,24 +478,25 @@ impl Post {
             if state.ends && state.entries.is_empty() {
                 break;
             }
-            if let Some(entry) = state.ready.pop_front() {
+            if let Some(entry) = state.next() {
                 let way = self.look_around(&mut state, &entry);
                 // Under the lock, under which arrivals are told: one that comes later is told to this worker.
                 entry.state.store(SERVED, Release);
                 drop(state);
-                match way {
-                    Way::To(other) => self.move_to(&other, &entry),
-                    way => {
-                        me.turns.fetch_add(1, Relaxed);
-                        self.serve(me, &entry, matches!(way, Way::Stay));
-                    }
+                let goes = match &way {
+                    Way::To(other) => self.move_to(other, &entry),
+                    _ => false,
+                };
+                if !goes {
+                    me.turns.fetch_add(1, Relaxed);
+                    self.serve(me, &entry, matches!(way, Way::Stay));
                 }
             } else if !state.polls {
                 state.polls = true;
                 me.polls.store(true, Relaxed);
+                let patient = state.ready.is_empty();
                 drop(state);
-                self.waits.store(true, Relaxed);
-                self.poll(me);
+                self.poll(me, patient);
             } else if !self.rest(state, me) {
                 return;
             }
@@ -487,8 +534,6 @@ impl Post {
             }
         }
         if times >= BUSY && times % BUSY == 0 && self.common.look() {
-            state.distinct.0 = state.distinct.0.saturating_sub(1);
-            state.distinct.1 = state.distinct.1.saturating_sub(1);
             return Way::Stay;
         }
         match state.ready.is_empty() {
@@ -504,30 +549,36 @@ impl Post {
         Way::Here
     }
 
-    /// Waits for the sockets, and takes the connections for which something has arrived.
-    fn poll(self: &Arc<Post>, me: &Worker) {
+    /// Takes the connections for which something has arrived. If the worker is patient, it waits for that.
+    fn poll(self: &Arc<Post>, me: &Worker, patient: bool) {
         let mut came: Vec<(u64, bool)> = Vec::new();
-        let mut note = |number, ends| came.push((number, ends));
-        if self.poller.wait(IDLE_AFTER.as_millis() as i32, &mut note) == 0 {
-            release_thread();
-            self.poller.wait(-1, &mut note);
+        let mut note = |number, odd| came.push((number, odd));
+        if !patient {
+            self.poller.wait(0, &mut note);
+        } else {
+            self.waits.store(true, SeqCst);
+            if self.poller.wait(IDLE_AFTER.as_millis() as i32, &mut note) == 0 {
+                release_thread();
+                self.poller.wait(-1, &mut note);
+            }
+            self.waits.store(false, SeqCst);
+            self.common.watch();
         }
-        self.common.watch();
-        self.waits.store(false, Relaxed);
         let mut state = self.state.lock();
         state.polls = false;
         me.polls.store(false, Relaxed);
-        for (number, ends) in came {
+        for (number, odd) in came {
             let Some(entry) = state.entries.get(&number).map(Arc::clone) else {
                 continue;
             };
-            if ends {
-                entry.ends.store(true, Relaxed);
+            if odd {
+                entry.odd.store(true, Relaxed);
             }
             if entry.arrives() {
                 state.ready.push_back(entry);
             }
         }
+        state.round = state.ready.len();
     }
 
     /// Lets a worker sleep until it is called. Returns false if it ends instead.
@@ -564,7 +615,7 @@ impl Post {
             return;
         };
         me.serves.store(true, Relaxed);
-        served.is_ready(entry.ends.load(Relaxed));
+        served.is_ready(entry.odd.load(Relaxed));
         let mut turn = self.guarded(entry, &mut served, serve_ready);
         if turn == Turn::Waits && stays {
             turn = self.stay(me, entry, &mut served);
@@ -587,7 +638,9 @@ impl Post {
                 }
             }
             let server = Arc::clone(served.server());
-            drop(served);
+            if let Err(caught) = guarded(|| drop(served)) {
+                serving::log_panic(&server, entry.shared.id, &caught);
+            }
             serving::closed(&server, &entry.shared);
             return;
         }
@@ -606,18 +659,20 @@ impl Post {
     /// Stays with a connection, as if it had a thread of its own, until it is silent or others become active.
     fn stay(self: &Arc<Post>, me: &Worker, entry: &Entry, served: &mut Served) -> Turn {
         let (socket, number) = (&entry.shared.stream, entry.shared.id);
-        if self.poller.pause(socket, number).is_err() {
-            return Turn::Waits;
-        }
         let recall = self.common.recall.load(Acquire);
-        self.common.stay.fetch_add(1, Relaxed);
         {
             let mut state = self.state.lock();
             state.counts(me, false);
-            if state.active == 0 {
-                self.call(&mut state);
+            if state.active == 0 && !self.call(&mut state) {
+                state.counts(me, true);
+                return Turn::Waits;
             }
+            // It is counted among those that stay.
+            let (now, before) = state.distinct;
+            state.distinct = (now.saturating_sub(1), before.saturating_sub(1));
         }
+        let watched = self.poller.remove(socket).is_ok();
+        self.common.stay.fetch_add(1, Relaxed);
         served.waits(true);
         let turn = self.guarded(entry, served, |served| {
             loop {
@@ -629,10 +684,13 @@ impl Post {
             }
         });
         served.waits(false);
-        let _ = self.poller.resume(socket, number);
         self.common.stay.fetch_sub(1, Relaxed);
         self.state.lock().counts(me, true);
-        turn
+        // What has arrived meanwhile is reported.
+        match watched.then(|| self.poller.add(socket, number)) {
+            Some(Err(_)) => Turn::Ends,
+            _ => turn,
+        }
     }
 
     /// Runs something with a connection. A panic in it ends this connection and nothing else.

@@ -62,24 +62,6 @@ impl Poller {
         self.control(libc::EPOLL_CTL_DEL, socket.as_raw_fd(), 0, WAKE)
     }
 
-    /// Does not report a watched socket until [`Poller::resume`].
-    ///
-    /// # Errors
-    /// The socket is not watched.
-    pub fn pause(&self, socket: &Stream, number: u64) -> io::Result<()> {
-        // The kernel reports a failed connection all the same, but edge-triggered only once.
-        let events = libc::EPOLLET;
-        self.control(libc::EPOLL_CTL_MOD, socket.as_raw_fd(), events, number)
-    }
-
-    /// Ends a pause. What has arrived meanwhile is reported.
-    ///
-    /// # Errors
-    /// The socket is not watched.
-    pub fn resume(&self, socket: &Stream, number: u64) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_MOD, socket.as_raw_fd(), ARRIVALS, number)
-    }
-
     /// Makes [`Poller::wait`] return once.
     pub fn wake(&self) {
         // SAFETY: the call reads eight bytes from this function's stack.
@@ -87,7 +69,8 @@ impl Poller {
     }
 
     /// Waits until something arrives, up to `ms` milliseconds if that is not negative, and shows the numbers
-    /// of the sockets, and whether the client has closed its end. Returns how many events there were.
+    /// of the sockets, and whether the client has closed its end or sent urgent data. Returns how many events
+    /// there were.
     pub fn wait(&self, ms: i32, mut show: impl FnMut(u64, bool)) -> usize {
         let mut events = [libc::epoll_event {
             events: 0,
@@ -98,17 +81,18 @@ impl Poller {
         let n = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), most, ms) };
         let n = usize::try_from(n).unwrap_or(0);
         for event in events.iter().take(n).filter(|event| event.u64 != WAKE) {
-            show(event.u64, event.events & ENDS as u32 != 0);
+            show(event.u64, event.events & ODD as u32 != 0);
         }
         n
     }
 }
 
 /// Each arrival is told once, and a client that closes its end as well.
-const ARRIVALS: i32 = libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET;
+const ARRIVALS: i32 = libc::EPOLLIN | libc::EPOLLPRI | libc::EPOLLRDHUP | libc::EPOLLET;
 
-/// The client has closed its end, or the connection has failed.
-const ENDS: i32 = libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR;
+/// A read that brings fewer bytes than asked for may not be the last one: the client has closed its end, the
+/// connection has failed, or there is urgent data, before which a read stops.
+const ODD: i32 = libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR | libc::EPOLLPRI;
 
 /// # Safety
 /// Nothing else may own the descriptor.

@@ -7,7 +7,7 @@ use super::{Common, Post, Worker};
 use crate::serving::IDLE_AFTER;
 use std::collections::HashMap;
 use std::fs;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -38,6 +38,9 @@ pub(super) fn watch(common: &Common) {
     loop {
         let posts = common.posts.get().map_or(&[][..], Vec::as_slice);
         let posts: Vec<Arc<Post>> = posts.iter().filter_map(Weak::upgrade).collect();
+        if posts.is_empty() {
+            return;
+        }
         let mut workers = 0;
         for post in &posts {
             let mut state = post.state.lock();
@@ -64,15 +67,21 @@ pub(super) fn watch(common: &Common) {
             swept = Instant::now();
             posts.iter().for_each(|post| post.sweep());
         }
-        drop(posts);
-        match busy.elapsed() < QUIET {
-            true => thread::sleep(LONG),
-            false => {
-                common.unwatched.store(true, Relaxed);
-                thread::park_timeout(IDLE_AFTER);
-                common.unwatched.store(false, Relaxed);
-            }
+        if busy.elapsed() < QUIET {
+            drop(posts);
+            thread::sleep(LONG);
+            continue;
         }
+        common.unwatched.store(true, SeqCst);
+        // A worker that has just been told of an arrival may not have seen that yet.
+        let rests = posts.iter().all(|post| post.waits.load(SeqCst));
+        drop(posts);
+        if rests {
+            thread::park_timeout(IDLE_AFTER);
+        } else {
+            thread::sleep(LONG);
+        }
+        common.unwatched.store(false, SeqCst);
     }
 }
 
