@@ -26,8 +26,8 @@ pub struct ServerOptions {
     pub unix_socket_prefix: Option<PathBuf>,
     /// The most connections at a time; the limit of open files may lower it.
     pub max_conns: usize,
-    /// How many threads of a pool compute at a time for all connections; 0 gives each connection a thread of
-    /// its own.
+    /// How many threads of a pool compute at a time for all connections, one a core by default; 0 gives each
+    /// connection a thread of its own.
     pub workers: usize,
     /// Connections that may wait on each socket until they are accepted.
     pub listen_backlog: i32,
@@ -128,7 +128,7 @@ impl Default for ServerOptions {
             ipv6: false,
             unix_socket_prefix: Some(PathBuf::from("/tmp")),
             max_conns: 65_536,
-            workers: 0,
+            workers: std::thread::available_parallelism().map_or(1, usize::from),
             listen_backlog: 4096,
             socket_permissions: 0o700,
             compressors: NEGOTIABLE.to_vec(),

@@ -96,10 +96,13 @@ impl Served {
         (socket.drained, socket.odd) = (false, odd);
     }
 
-    /// Whether reads wait from now on.
-    pub fn waits(&mut self, waits: bool) {
+    /// Whether reads wait from now on, and for how long.
+    pub fn waits(&mut self, waits: Option<Duration>) {
+        if waits.is_some() {
+            let _ = self.shared().stream.set_read_timeout(waits);
+        }
         let socket = self.reader.get_mut();
-        (socket.waits, socket.drained) = (waits, false);
+        (socket.waits, socket.drained) = (waits.is_some(), false);
     }
 
     /// Whether the connection has given its buffers back.

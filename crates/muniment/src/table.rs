@@ -209,7 +209,7 @@ pub const ALL: &[Opt] = &[
         "workers",
         "net.workers",
         Arg::Number,
-        "threads that compute at a time for all connections; 0 gives each connection its own (0)",
+        "threads that compute at a time for all connections (one a core); 0 gives each connection its own",
         |g, v| {
             g.server.workers = number(v, 0, 1024)?;
             Ok(())

@@ -55,6 +55,8 @@ const SPAN_MS: u64 = 5;
 const BUSY: u32 = 3;
 /// While no more connections are active, a worker stays with each busy one. With more, they take turns.
 const CROWD: usize = 8;
+/// A worker stays with a connection until it has been silent for so long.
+const SILENT: Duration = Duration::from_millis(20);
 /// A worker handles so many messages of one connection before it looks after the others.
 const AT_ONCE: usize = 16;
 
@@ -673,7 +675,7 @@ impl Post {
         }
         let watched = self.poller.remove(socket).is_ok();
         self.common.stay.fetch_add(1, Relaxed);
-        served.waits(true);
+        served.waits(Some(SILENT));
         let turn = self.guarded(entry, served, |served| {
             loop {
                 match served.turn() {
@@ -683,7 +685,7 @@ impl Post {
                 }
             }
         });
-        served.waits(false);
+        served.waits(None);
         self.common.stay.fetch_sub(1, Relaxed);
         self.state.lock().counts(me, true);
         // What has arrived meanwhile is reported.
