@@ -1,7 +1,8 @@
 //! Connections that come, go, stall, are killed and run into their time limits, for long and many at a time.
 //! When they have gone, nothing of them is left: no connection, thread, descriptor, cursor or memory.
 //!
-//! `MUNIMENT_LONG=1` has 2,000 connections at a time for half an hour, `MUNIMENT_TEST_WORKERS=N` a pool.
+//! `MUNIMENT_LONG=1` has 2,000 connections at a time for half an hour, `MUNIMENT_TEST_WORKERS=0` a thread for
+//! each.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

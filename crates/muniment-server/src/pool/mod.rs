@@ -54,7 +54,7 @@ const SPAN_MS: u64 = 5;
 /// A connection is busy if it was served so often in one span.
 const BUSY: u32 = 3;
 /// While no more connections are active, a worker stays with each busy one. With more, they take turns.
-const CROWD: usize = 8;
+const CROWD: usize = 24;
 /// A worker stays with a connection until it has been silent for so long.
 const SILENT: Duration = Duration::from_millis(20);
 /// A worker handles so many messages of one connection before it looks after the others.
