@@ -161,6 +161,8 @@ struct Crew<'a> {
     /// The rows whose insert was acknowledged, and those of which it is not known.
     rows: u64,
     doubtful: u64,
+    /// Connections that the server ended because their client took nothing of a reply.
+    cut_off: u64,
     next: u64,
     done: &'a AtomicU64,
 }
@@ -186,7 +188,13 @@ impl Crew<'_> {
                 assert_eq!(ok, Some(1), "{reply:?}");
             }
             Owed::Large => {
-                client.receive();
+                // A client that takes nothing for long is cut off.
+                let mut reply = Vec::new();
+                if muniment_wire::read_message(&mut client.socket, &mut reply).is_err() {
+                    self.cut_off += 1;
+                    return;
+                }
+                assert!(reply.len() > 4 << 20, "{} bytes", reply.len());
             }
             Owed::Nothing => self.begin(&mut client, what),
         }
@@ -339,12 +347,14 @@ fn run(s: &Server, scale: &Scale, part: usize, done: &AtomicU64) -> (u64, u64) {
             clients: (0..scale.each).map(|_| Client::new(s)).collect(),
             rows: 0,
             doubtful: 0,
+            cut_off: 0,
             next: 0,
             done,
         };
         while Instant::now() < until {
             crew.one();
         }
+        println!("{}: {} clients were cut off", crew.name, crew.cut_off);
         (crew.rows, crew.doubtful)
     };
     std::thread::scope(|scope| {
