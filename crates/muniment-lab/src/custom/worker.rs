@@ -234,7 +234,8 @@ impl Divided for Worker {
     }
 
     fn receive(&mut self, meter: &mut Meter) -> Result<u64> {
-        let (start, Some(op)) = (self.start, self.ops.get(self.current)) else {
+        let start = self.start;
+        let Some(op) = self.ops.get(self.current) else {
             return Err(Failure::new("a phase without operations"));
         };
         let answer = answer(&mut self.conn, &mut self.more, op, self.documents)?;

@@ -26,11 +26,7 @@ const AT_ONCE: usize = 128;
 
 /// The number of threads for these workers.
 pub(super) fn threads<W: Worker>(workers: &mut [W], limit: &Limit) -> usize {
-    let share = workers.len()
-        > std::env::var("MUN_CLIENT")
-            .ok()
-            .and_then(|v| v.parse().ok())
-            .unwrap_or(CROWD)
+    let share = workers.len() > CROWD
         && limit.pace == Pace::Closed
         && placement::for_worker().is_none()
         && workers.iter_mut().all(|w| w.divided().is_some());
