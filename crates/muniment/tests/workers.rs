@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
-use testkit::{Server, ServerOptions};
+use testkit::{Server, ServerOptions, endless, request_bytes};
 
 /// A server in which one worker computes at a time, so that nothing is hidden by a second one.
 fn server() -> Server {
@@ -52,18 +52,6 @@ fn slowest_ping(s: &Server) -> Duration {
         began.elapsed()
     };
     (0..5).map(one).max().unwrap()
-}
-
-/// An operation that computes for minutes, unless it is killed.
-fn endless() -> DocBuf {
-    let numbers = doc! { "$range": array![0, 2_000_000] };
-    let sum = doc! { "$sum": doc! { "$map": doc! { "input": numbers, "in": doc! { "$sin": "$$this" } } } };
-    let more = doc! { "$map": doc! { "input": doc! { "$range": array![0, 100_000] }, "in": sum } };
-    let pipeline = array![
-        doc! { "$documents": array![doc! { "a": 1 }] },
-        doc! { "$project": doc! { "x": more } },
-    ];
-    doc! { "aggregate": 1, "pipeline": pipeline, "cursor": doc! {}, "comment": "endless" }
 }
 
 #[test]
@@ -110,7 +98,9 @@ fn operations_that_wait_or_compute_hold_up_nobody() {
     }
     for _ in 0..8 {
         let mut computes = s.connect();
-        computes.send_command("t", &endless(), 0, &[]).unwrap();
+        computes
+            .send_command("t", &endless("endless"), 0, &[])
+            .unwrap();
         busy.push(computes);
     }
     let slowest = slowest_ping(&s);
@@ -154,16 +144,6 @@ fn operations_that_wait_or_compute_hold_up_nobody() {
     wait_for("the connections end", || open_connections(&mut c) == 1);
 }
 
-/// A request, as bytes.
-fn bytes_of(command: &DocBuf) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    begin_request(&mut bytes, 3, 0)
-        .body(command.as_doc())
-        .finish()
-        .unwrap();
-    bytes
-}
-
 #[test]
 fn clients_that_stall_hold_up_nobody() {
     let s = server();
@@ -175,7 +155,7 @@ fn clients_that_stall_hold_up_nobody() {
             .unwrap();
     }
     // These take nothing of replies of 15 MB.
-    let find = bytes_of(&doc! { "find": "c", "batchSize": 100, "$db": "t" });
+    let find = request_bytes(&doc! { "find": "c", "batchSize": 100, "$db": "t" });
     let mut deaf = Vec::new();
     for _ in 0..10 {
         let mut socket = TcpStream::connect(s.address()).unwrap();
@@ -183,7 +163,7 @@ fn clients_that_stall_hold_up_nobody() {
         deaf.push(socket);
     }
     // These send a byte at a time.
-    let ping = bytes_of(&doc! { "ping": 1, "$db": "admin" });
+    let ping = request_bytes(&doc! { "ping": 1, "$db": "admin" });
     let mut slow: Vec<TcpStream> = (0..200)
         .map(|_| TcpStream::connect(s.address()).unwrap())
         .collect();
@@ -291,7 +271,7 @@ fn strangers_hold_up_nobody() {
 #[test]
 fn urgent_data_hides_no_message() {
     let s = server();
-    let ping = bytes_of(&doc! { "ping": 1, "$db": "admin" });
+    let ping = request_bytes(&doc! { "ping": 1, "$db": "admin" });
     let mut all: Vec<TcpStream> = (0..20)
         .map(|_| TcpStream::connect(s.address()).unwrap())
         .collect();
@@ -413,7 +393,7 @@ fn a_server_ends_while_its_connections_are_busy() {
     let mut all: Vec<Connection> = (0..50).map(|_| s.connect()).collect();
     for (n, c) in all.iter_mut().enumerate() {
         match n % 2 {
-            0 => c.send_command("t", &endless(), 0, &[]).unwrap(),
+            0 => c.send_command("t", &endless("endless"), 0, &[]).unwrap(),
             _ => c.command("admin", &ping()).map(drop).unwrap(),
         };
     }

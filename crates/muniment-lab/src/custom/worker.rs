@@ -74,15 +74,16 @@ impl Op {
     }
 }
 
-/// Whether the answer to an operation is always one message. A batch of a find has up to 101 documents.
+/// Whether the answer to an operation is always one message. The first batch of a find has up to 101 documents.
 fn is_single(o: &Operation) -> bool {
+    let field = |name: &str| o.body.iter().find(|(key, _)| key == name);
     let limit = || {
-        let (_, limit) = o.body.iter().find(|(key, _)| key == "limit")?;
-        let limit = Node::Document(vec![("limit".into(), limit.clone())]).constant()?;
+        let limit = Node::Document(vec![field("limit")?.clone()]).constant()?;
         number_at(limit.as_doc(), "limit")
     };
     match o.kind {
         Kind::Insert | Kind::InsertMany | Kind::Update | Kind::Delete | Kind::FindAndModify => true,
+        Kind::Find if field("batchSize").is_some() => false,
         Kind::Find => limit().is_some_and(|n| n != 0.0 && n.abs() <= 101.0),
         Kind::Aggregate | Kind::Command => false,
     }

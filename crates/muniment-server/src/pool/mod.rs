@@ -363,8 +363,8 @@ impl Post {
     /// Waits for the socket of a connection from now on.
     fn watches(&self, entry: &Arc<Entry>) -> io::Result<()> {
         let shared = &entry.shared;
-        let entries = |state: &mut State| state.entries.insert(shared.id, Arc::clone(entry));
-        entries(&mut self.state.lock());
+        let mine = Arc::clone(entry);
+        self.state.lock().entries.insert(shared.id, mine);
         let added = self.poller.add(&shared.stream, shared.id);
         if added.is_err() {
             self.state.lock().entries.remove(&shared.id);
