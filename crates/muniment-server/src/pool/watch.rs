@@ -3,7 +3,9 @@
 //! It notices workers that compute or block for long, in whose place another one is called, and has silent
 //! connections give their buffers back.
 
-use super::{Common, Post, Worker};
+use super::Common;
+use super::post::Post;
+use super::worker::Worker;
 use crate::serving::IDLE_AFTER;
 use std::collections::HashMap;
 use std::fs;
@@ -23,12 +25,6 @@ struct Seen {
     turns: u64,
     /// How long the thread had run when its turn was first seen to be long.
     ran: Option<Duration>,
-}
-
-/// The system's number of the calling thread.
-pub(super) fn thread_id() -> i32 {
-    // SAFETY: the call takes nothing.
-    unsafe { libc::gettid() }
 }
 
 /// Watches until the pool ends.
@@ -144,7 +140,8 @@ impl Running {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::{Running, thread_id};
+    use super::Running;
+    use crate::pool::worker::thread_id;
     use std::sync::mpsc;
     use std::time::{Duration, Instant};
 
