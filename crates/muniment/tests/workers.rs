@@ -296,7 +296,7 @@ fn urgent_data_hides_no_message() {
     }
 }
 
-/// Connections go from a few busy ones, each of which a worker stays with, to many that take turns, and back.
+/// Connections go from a few busy ones, each of which has a thread of its own, to many that take turns, and back.
 /// Each has its own row, and knows what is in it; messages are sent several at a time; some clients go in the
 /// middle.
 #[test]

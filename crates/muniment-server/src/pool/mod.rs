@@ -11,9 +11,9 @@
 //! that wait, and a few more. A thread that has nothing to do for [`post::SPARE`] ends. A connection that has
 //! been ready for longer than [`post::BACKLOG`] moves to a post that has nothing to do.
 //!
-//! While no more than [`CROWD`] connections are active, a worker stays with each busy one and waits in its
-//! `read`, as if each had a thread of its own: with few threads, the system's scheduler does as well, and
-//! saves the system call that waits for many sockets.
+//! While no more than [`CROWD`] connections are active, each busy one gets a thread of its own, which waits in
+//! its `read`: with few threads, the system's scheduler does as well, and saves the system call that waits for
+//! many sockets.
 //!
 //! A connection is always with one worker or with none ([`entry::Entry::state`]). Invariants: as long as no
 //! worker of a post serves, one waits for the sockets; an arrival that is told while a worker has the
@@ -45,9 +45,9 @@ use std::time::{Duration, Instant};
 
 /// Connections that had a message in the same one of these spans are active at the same time.
 const SPAN: Duration = Duration::from_millis(SPAN_MS);
-const SPAN_MS: u64 = 5;
-/// While no more connections are active, a worker stays with each busy one. With more, they take turns.
-const CROWD: usize = 24;
+const SPAN_MS: u64 = 20;
+/// While no more connections are active, each busy one has a thread of its own. With more, they take turns.
+const CROWD: usize = 64;
 
 /// The posts.
 pub struct Pool {
@@ -59,11 +59,11 @@ pub struct Pool {
 struct Common {
     began: Instant,
     log: Arc<Logger>,
-    /// The workers that stay with one connection.
+    /// The connections that have a thread of their own.
     stay: AtomicUsize,
-    /// Workers that stay with a connection give it back when this has changed.
+    /// A connection's own thread gives it back when this has changed.
     recall: AtomicU64,
-    /// So many connections are active that no worker stays with one.
+    /// So many connections are active that none has a thread of its own.
     crowded: AtomicBool,
     posts: OnceLock<Vec<Weak<Post>>>,
     watch: OnceLock<Thread>,

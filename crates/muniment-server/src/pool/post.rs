@@ -27,8 +27,8 @@ pub(super) const BACKLOG: Duration = Duration::from_millis(1);
 pub(super) const SPARE: Duration = Duration::from_secs(10);
 /// A connection is busy if it was served so often in one span.
 const BUSY: u32 = 3;
-/// A worker stays with a connection until it has been silent for so long.
-const SILENT: Duration = Duration::from_millis(20);
+/// A connection keeps its own thread until it has been silent for so long.
+const SILENT: Duration = Duration::from_millis(100);
 /// A worker handles so many messages of one connection before it looks after the others.
 const AT_ONCE: usize = 16;
 
@@ -36,8 +36,8 @@ const AT_ONCE: usize = 16;
 enum Way {
     /// By this post.
     Here,
-    /// By a worker that stays with it.
-    Stay,
+    /// By this post, and then by a thread of its own.
+    Alone,
     /// By another post, which has nothing to do.
     To(Arc<Post>),
 }
@@ -59,8 +59,8 @@ pub(super) struct State {
     pub(super) entries: HashMap<u64, Arc<Entry>>,
     span: u32,
     span_began: Option<Instant>,
-    /// The connections that had a message in this span and in the last one, without those with which a worker
-    /// stays.
+    /// The connections that had a message in this span and in the last one, without those that have a thread
+    /// of their own.
     distinct: (usize, usize),
     pub(super) ends: bool,
 }
@@ -195,18 +195,14 @@ impl Post {
         Ok(())
     }
 
-    /// Makes another worker active. Returns false if the system has no thread.
-    pub(super) fn call(self: &Arc<Post>, state: &mut State) -> bool {
+    /// Makes another worker active.
+    pub(super) fn call(self: &Arc<Post>, state: &mut State) {
         if let Some(worker) = state.spare.pop() {
             state.counts(&worker, true);
             worker.call();
-            return true;
+        } else if let Err(e) = self.spawn(state) {
+            self.log_threadless(&e, state.workers.len());
         }
-        let spawned = self.spawn(state);
-        if let Err(e) = &spawned {
-            self.log_threadless(e, state.workers.len());
-        }
-        spawned.is_ok()
     }
 
     /// Logs that no worker could be started, seldom if that happens often.
@@ -252,7 +248,7 @@ impl Post {
                 };
                 if !goes {
                     me.turns.fetch_add(1, Relaxed);
-                    self.serve(me, &entry, matches!(way, Way::Stay));
+                    self.serve(me, &entry, matches!(way, Way::Alone));
                 }
             } else if !state.polls {
                 state.polls = true;
@@ -297,7 +293,7 @@ impl Post {
             }
         }
         if times >= BUSY && times % BUSY == 0 && self.common.look() {
-            return Way::Stay;
+            return Way::Alone;
         }
         match state.ready.is_empty() {
             true => state.since = None,
@@ -379,14 +375,16 @@ impl Post {
         };
         me.serves.store(true, Relaxed);
         served.is_ready(entry.odd.load(Relaxed));
-        let mut turn = self.guarded(entry, &mut served, serve_ready);
-        if turn == Turn::Waits && stays {
-            turn = self.stay(me, entry, &mut served);
-        }
+        let turn = self.guarded(entry, &mut served, serve_ready);
         me.serves.store(false, Relaxed);
         entry.last.store(self.common.now_ms(), Relaxed);
         entry.awake.store(true, Relaxed);
-        self.give_back(entry, served, turn);
+        if turn == Turn::Waits && stays {
+            *entry.served.lock() = Some(served);
+            self.stay(entry);
+        } else {
+            self.give_back(entry, served, turn);
+        }
     }
 
     /// Puts a connection back, for the next worker or until more arrives.
@@ -419,25 +417,43 @@ impl Post {
         }
     }
 
-    /// Stays with a connection, as if it had a thread of its own, until it is silent or others become active.
-    fn stay(self: &Arc<Post>, me: &Worker, entry: &Entry, served: &mut Served) -> Turn {
+    /// Gives a connection a thread of its own until it is silent or others become active.
+    ///
+    /// The thread is a new one, which the system starts on the core that has the least to do. A thread that
+    /// was woken instead would start beside the one that woke it, and all of them on the same core.
+    fn stay(self: &Arc<Post>, entry: &Arc<Entry>) {
+        let (post, its) = (Arc::clone(self), Arc::clone(entry));
+        let thread = thread::Builder::new().name(format!("conn{}", entry.shared.id));
+        self.common.stay.fetch_add(1, Relaxed);
+        let spawned = thread.stack_size(STACK).spawn(move || post.stayed(&its));
+        let mut state = self.state.lock();
+        match spawned {
+            Ok(_) => {
+                // It is counted among those that have a thread.
+                let (now, before) = state.distinct;
+                state.distinct = (now.saturating_sub(1), before.saturating_sub(1));
+            }
+            Err(e) => {
+                self.log_threadless(&e, state.workers.len());
+                drop(state);
+                self.common.stay.fetch_sub(1, Relaxed);
+                if let Some(served) = entry.served.lock().take() {
+                    self.give_back(entry, served, Turn::Waits);
+                }
+            }
+        }
+    }
+
+    /// The life of a connection's own thread.
+    fn stayed(self: &Arc<Post>, entry: &Arc<Entry>) {
+        let Some(mut served) = entry.served.lock().take() else {
+            return;
+        };
         let (socket, number) = (&entry.shared.stream, entry.shared.id);
         let recall = self.common.recall.load(Acquire);
-        {
-            let mut state = self.state.lock();
-            state.counts(me, false);
-            if state.active == 0 && !self.call(&mut state) {
-                state.counts(me, true);
-                return Turn::Waits;
-            }
-            // It is counted among those that stay.
-            let (now, before) = state.distinct;
-            state.distinct = (now.saturating_sub(1), before.saturating_sub(1));
-        }
         let watched = self.poller.remove(socket).is_ok();
-        self.common.stay.fetch_add(1, Relaxed);
         served.waits(Some(SILENT));
-        let turn = self.guarded(entry, served, |served| {
+        let mut turn = self.guarded(entry, &mut served, |served| {
             loop {
                 match served.turn() {
                     Turn::Goes if self.common.recall.load(Acquire) == recall => {}
@@ -448,11 +464,20 @@ impl Post {
         });
         served.waits(None);
         self.common.stay.fetch_sub(1, Relaxed);
-        self.state.lock().counts(me, true);
+        entry.last.store(self.common.now_ms(), Relaxed);
         // What has arrived meanwhile is reported.
-        match watched.then(|| self.poller.add(socket, number)) {
-            Some(Err(_)) => Turn::Ends,
-            _ => turn,
+        if watched && self.poller.add(socket, number).is_err() {
+            turn = Turn::Ends;
+        }
+        self.give_back(entry, served, turn);
+        self.nudge();
+    }
+
+    /// Has the waiting worker look, if a connection became ready in another thread.
+    fn nudge(&self) {
+        let state = self.state.lock();
+        if !state.ready.is_empty() && state.polls {
+            self.poller.wake();
         }
     }
 
@@ -495,10 +520,7 @@ impl Post {
             entry.awake.store(!served.is_idle(), Relaxed);
             let ends = turn == Turn::Ends;
             self.give_back(entry, served, if ends { turn } else { Turn::Waits });
-            let state = self.state.lock();
-            if !state.ready.is_empty() && state.polls {
-                self.poller.wake();
-            }
+            self.nudge();
         }
     }
 }
