@@ -2,6 +2,7 @@
 
 use super::Stage;
 use super::registry::{Place, Spec};
+use super::rights::Rights;
 use crate::context::QueryContext;
 use crate::projection::Projection;
 use muniment_value::{Elem, Error, Result, Value};
@@ -11,6 +12,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$addFields",
     doc: "Computes fields and keeps the others.",
     place: Place::UPDATE,
+    rights: Rights::Input,
     parse,
 };
 
@@ -18,6 +20,7 @@ pub(crate) const SET: Spec = Spec {
     name: "$set",
     doc: "Another name of $addFields.",
     place: Place::UPDATE,
+    rights: Rights::Input,
     parse,
 };
 

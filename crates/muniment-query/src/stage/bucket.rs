@@ -5,6 +5,7 @@ use super::Stage;
 use super::group::{Field, Key, group, parse_field};
 use super::idl::need;
 use super::registry::{Place, Spec};
+use super::rights::Rights;
 use crate::context::{Clocks, QueryContext};
 use crate::expr::{EvalContext, Expr};
 use crate::sort::SortSpec;
@@ -15,6 +16,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$bucket",
     doc: "Groups documents by the range that a value falls into.",
     place: Place::ANYWHERE,
+    rights: Rights::Input,
     parse,
 };
 

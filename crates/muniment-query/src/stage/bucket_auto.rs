@@ -10,6 +10,7 @@ use super::granularity::Granularity;
 use super::group::{Field, parse_field};
 use super::idl::need;
 use super::registry::{Place, Spec};
+use super::rights::Rights;
 use super::sorter::Sorter;
 use super::{DocStream, Stage, StageOp, Ticker, check_size};
 use crate::bytes::{close, head, open, put};
@@ -28,6 +29,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$bucketAuto",
     doc: "Groups documents into a number of ranges of about the same size.",
     place: Place::ANYWHERE,
+    rights: Rights::Input,
     parse,
 };
 

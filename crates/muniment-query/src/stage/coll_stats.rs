@@ -1,6 +1,7 @@
 //! `$collStats`: sizes, latencies and counts of a collection.
 
 use super::registry::{Place, Spec};
+use super::rights::{Right, Rights};
 use super::{Stage, idl, report};
 use crate::context::QueryContext;
 use muniment_value::{Doc, DocBuf, Elem, Error, Result, Value, number};
@@ -9,6 +10,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$collStats",
     doc: "Sizes, latencies and counts of the collection, in one document.",
     place: Place::REPORT,
+    rights: Rights::Instead(|_, right| right(Right::Collection("collStats"))),
     parse,
 };
 

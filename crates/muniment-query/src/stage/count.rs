@@ -1,6 +1,7 @@
 //! `$count`: one document with the number of documents.
 
 use super::registry::{Place, Spec};
+use super::rights::Rights;
 use super::{CountOnly, DocStream, Stage, Ticker};
 use crate::context::{QueryContext, Runtime};
 use bytes::Bytes;
@@ -10,6 +11,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$count",
     doc: "One document that holds the number of documents.",
     place: Place::ANYWHERE,
+    rights: Rights::Input,
     parse,
 };
 

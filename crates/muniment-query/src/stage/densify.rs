@@ -6,6 +6,7 @@
 
 use super::idl::wrong_type;
 use super::registry::{Place, Spec};
+use super::rights::Rights;
 use super::sorter::Sorter;
 use super::{DocStream, Stage, StageOp, Ticker, check_size};
 use crate::bytes::set_path;
@@ -30,6 +31,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$densify",
     doc: "Documents for the steps of a range that no document has.",
     place: Place::ANYWHERE,
+    rights: Rights::Input,
     parse,
 };
 

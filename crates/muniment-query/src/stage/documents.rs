@@ -2,6 +2,7 @@
 
 use super::registry::{Input, Place, Spec};
 use super::report::Documents;
+use super::rights::Rights;
 use super::{DocStream, Stage, StageOp};
 use crate::context::{QueryContext, Runtime};
 use crate::expr::{EvalContext, Expr, arena};
@@ -15,6 +16,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$documents",
     doc: "Gives the documents that an expression makes.",
     place: Place::SOURCE.needs(Input::Nothing),
+    rights: Rights::Instead(|_, _| {}),
     parse,
 };
 

@@ -4,6 +4,7 @@
 
 use super::pipeline::Pipeline;
 use super::registry::{Place, Spec, Within};
+use super::rights::{Right, Rights};
 use super::spool::{Cursor, Spool};
 use super::{DocStream, Stage, StageOp, Ticker};
 use crate::bytes::{IndexName, close, head, open};
@@ -17,6 +18,13 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$facet",
     doc: "Several pipelines over the same documents.",
     place: Place::NO_FACET,
+    rights: Rights::Also(|operand, right| {
+        for v in operand.as_doc().unwrap_or(Doc::EMPTY).values() {
+            if let Value::Array(stages) = v {
+                right(Right::Stages(stages));
+            }
+        }
+    }),
     parse,
 };
 

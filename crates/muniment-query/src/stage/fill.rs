@@ -2,6 +2,7 @@
 //! are filled from their neighbours, followed by an `$addFields` for those with a value.
 
 use super::registry::{Place, Spec, find};
+use super::rights::Rights;
 use super::{Stage, window};
 use crate::context::QueryContext;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Elem, Error, Result, Value, doc};
@@ -11,6 +12,7 @@ pub(crate) const SPEC: Spec = Spec {
     doc: "Values for fields that are null or missing.",
     // If there are only fields with values, it is an $addFields.
     place: Place::UPDATE,
+    rights: Rights::Input,
     parse,
 };
 

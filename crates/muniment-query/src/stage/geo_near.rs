@@ -4,6 +4,7 @@
 //! function that adds the fields to a document.
 
 use super::registry::{Place, Spec};
+use super::rights::Rights;
 use super::{DocStream, Pipeline, Stage, StageOp};
 use crate::context::{QueryContext, Runtime};
 use crate::expr::{EvalContext, Expr, arena};
@@ -21,6 +22,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$geoNear",
     doc: "Documents by their distance from a point, nearest first.",
     place: Place::SOURCE,
+    rights: Rights::Input,
     parse,
 };
 

@@ -9,6 +9,7 @@ use super::accumulators::{self, Accumulator};
 use super::bucket::Buckets;
 use super::external::{Merge, Record, Runs};
 use super::registry::{Place, Spec};
+use super::rights::Rights;
 use super::{CountOnly, DocStream, Stage, StageOp, Ticker, check_size};
 use crate::bytes::{close, head, open, put};
 use crate::context::{QueryContext, Runtime};
@@ -27,6 +28,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$group",
     doc: "Accumulates documents by the value of an expression.",
     place: Place::ANYWHERE,
+    rights: Rights::Input,
     parse,
 };
 

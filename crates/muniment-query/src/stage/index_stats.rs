@@ -1,6 +1,7 @@
 //! `$indexStats`: how often each index was used.
 
 use super::registry::{Place, Spec};
+use super::rights::{Right, Rights};
 use super::{Stage, report};
 use crate::context::QueryContext;
 use muniment_value::{Doc, Elem, Error, Result, Value};
@@ -9,6 +10,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$indexStats",
     doc: "One document per index of the collection: how often it was used, and since when.",
     place: Place::REPORT,
+    rights: Rights::Instead(|_, right| right(Right::Collection("indexStats"))),
     parse,
 };
 

@@ -1,6 +1,7 @@
 //! `$limit`: passes a limited number of documents.
 
 use super::registry::{Place, Spec};
+use super::rights::Rights;
 use super::{DocStream, Stage};
 use crate::context::QueryContext;
 use bytes::Bytes;
@@ -10,6 +11,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$limit",
     doc: "Passes on at most so many documents.",
     place: Place::ANYWHERE,
+    rights: Rights::Input,
     parse,
 };
 

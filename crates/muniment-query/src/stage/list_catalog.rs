@@ -1,6 +1,7 @@
 //! `$listCatalog`: the catalog's entry of a collection, or of all collections.
 
 use super::registry::{Input, Place, Spec};
+use super::rights::{Right, Rights};
 use super::{Stage, report};
 use crate::context::QueryContext;
 use muniment_value::{Elem, Error, Result, Value};
@@ -9,6 +10,11 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$listCatalog",
     doc: "The catalog's entry of the collection; on admin those of all collections and views.",
     place: Place::REPORT.needs(Input::CollectionOrAdmin),
+    rights: Rights::Instead(|_, right| {
+        right(Right::Cluster("listDatabases"));
+        right(Right::Collection("listCollections"));
+        right(Right::Collection("listIndexes"));
+    }),
     parse,
 };
 

@@ -1,6 +1,7 @@
 //! `$listClusterCatalog`: the collections of a database, or of all databases.
 
 use super::registry::{Input, Place, Spec};
+use super::rights::{Right, Rights};
 use super::{Stage, idl, report};
 use crate::context::QueryContext;
 use muniment_value::{Elem, Error, Result, Value};
@@ -9,6 +10,9 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$listClusterCatalog",
     doc: "One document per collection of the database (of all databases on admin).",
     place: Place::REPORT.needs(Input::Database),
+    rights: Rights::Instead(|_, right| {
+        right(Right::Collection("listCollections"));
+    }),
     parse,
 };
 

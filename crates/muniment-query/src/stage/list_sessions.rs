@@ -1,6 +1,7 @@
 //! `$listLocalSessions` and `$listSessions`.
 
 use super::registry::{Input, Place, Spec};
+use super::rights::{Right, Rights};
 use super::{Stage, idl, report};
 use crate::context::QueryContext;
 use muniment_value::{Code, Doc, Elem, Error, Result, Value};
@@ -9,6 +10,7 @@ pub(crate) const LOCAL: Spec = Spec {
     name: "$listLocalSessions",
     doc: "One document per session that this server holds in memory.",
     place: Place::REPORT.needs(Input::Nothing),
+    rights: Rights::Instead(others),
     parse: |e, ctx, stages| parse("$listLocalSessions", e, ctx, stages),
 };
 
@@ -16,8 +18,20 @@ pub(crate) const ALL: Spec = Spec {
     name: "$listSessions",
     doc: "One document per session; on config.system.sessions.",
     place: Place::REPORT,
+    rights: Rights::Instead(others),
     parse: parse_all,
 };
+
+/// A user may list the own sessions, and needs a right for those of others.
+fn others<'a>(operand: Value<'a>, right: &mut dyn FnMut(Right<'a>)) {
+    let d = operand.as_doc().unwrap_or(Doc::EMPTY);
+    if ["allUsers", "users"]
+        .iter()
+        .any(|f| d.get(f).is_some_and(|v| v.truthy()))
+    {
+        right(Right::Cluster("listSessions"));
+    }
+}
 
 fn parse_all(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
     if ctx.db != "config" || ctx.collection != "system.sessions" {

@@ -1,6 +1,7 @@
 //! `$match`: keeps the documents that a filter matches.
 
 use super::registry::{Place, Spec};
+use super::rights::Rights;
 use super::{DocStream, Stage, Ticker};
 use crate::context::{QueryContext, Runtime};
 use crate::filter::Filter;
@@ -11,6 +12,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$match",
     doc: "Keeps the documents that a filter matches.",
     place: Place::ANYWHERE,
+    rights: Rights::Input,
     parse,
 };
 

@@ -1,6 +1,7 @@
 //! `$merge`: writes the documents into a collection, and combines them with existing documents.
 
 use super::registry::{Place, Spec};
+use super::rights::{Named, Right, Rights};
 use super::{DocStream, Stage, StageOp, idl, write_stream};
 use crate::context::{QueryContext, Runtime};
 use crate::expr::{Expr, Parser};
@@ -13,6 +14,27 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$merge",
     doc: "Writes the documents into a collection, merging with those that are there.",
     place: Place::END,
+    rights: Rights::Also(|operand, right| {
+        let (into, inserts, updates) = match operand {
+            Value::Document(d) => (
+                d.get("into"),
+                !matches!(d.get_str("whenNotMatched"), Some("discard" | "fail")),
+                !matches!(d.get_str("whenMatched"), Some("keepExisting" | "fail")),
+            ),
+            name => (Some(name), true, true),
+        };
+        let Some(into) = Named::of(into) else { return };
+        right(Right::Output(
+            into,
+            match (inserts, updates) {
+                (true, true) => &["insert", "update"],
+                (true, false) => &["insert"],
+                (false, true) => &["update"],
+                // It finds out which documents there are.
+                (false, false) => &["find"],
+            },
+        ));
+    }),
     parse,
 };
 

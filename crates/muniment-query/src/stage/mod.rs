@@ -41,6 +41,7 @@ mod redact;
 mod registry;
 mod replace_root;
 pub(crate) mod report;
+pub mod rights;
 mod sample;
 mod search;
 mod skip;

@@ -1,6 +1,7 @@
 //! `$out`: stores the documents as a collection, which replaces an existing one.
 
 use super::registry::{Place, Spec};
+use super::rights::{Named, Right, Rights};
 use super::{DocStream, Stage, StageOp, idl, write_stream};
 use crate::context::{QueryContext, Runtime};
 use muniment_value::{Code, Doc, Elem, Error, Result, Value, number};
@@ -10,6 +11,11 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$out",
     doc: "Replaces a collection by the documents, in one step.",
     place: Place::END,
+    rights: Rights::Also(|operand, right| {
+        if let Some(into) = Named::of(Some(operand)) {
+            right(Right::Output(into, &["insert", "remove"]));
+        }
+    }),
     parse,
 };
 

@@ -1,6 +1,7 @@
 //! `$planCacheStats`: the cached plans of a collection.
 
 use super::registry::{Place, Spec};
+use super::rights::{Right, Rights};
 use super::{Stage, report};
 use crate::context::QueryContext;
 use muniment_value::{Doc, Elem, Error, Result, Value};
@@ -9,6 +10,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$planCacheStats",
     doc: "One document per plan that is cached for the collection.",
     place: Place::REPORT,
+    rights: Rights::Instead(|_, right| right(Right::Collection("planCacheRead"))),
     parse,
 };
 

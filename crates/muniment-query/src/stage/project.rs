@@ -1,6 +1,7 @@
 //! `$project`: includes, excludes and computes fields.
 
 use super::registry::{Place, Spec};
+use super::rights::Rights;
 use super::{Stage, Transform};
 use crate::context::{MatchInfo, QueryContext};
 use crate::needs::Needs;
@@ -13,6 +14,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$project",
     doc: "Includes, excludes and computes fields.",
     place: Place::UPDATE,
+    rights: Rights::Input,
     parse,
 };
 

@@ -2,6 +2,7 @@
 //! statistics of query shapes.
 
 use super::registry::{Input, Place, Spec};
+use super::rights::{Right, Rights};
 use super::{Stage, idl, report};
 use crate::context::QueryContext;
 use muniment_value::{Elem, Error, Result, Value};
@@ -10,6 +11,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$querySettings",
     doc: "One document per query setting.",
     place: Place::REPORT.needs(Input::Nothing),
+    rights: Rights::Instead(|_, right| right(Right::Cluster("querySettings"))),
     parse,
 };
 
@@ -17,6 +19,7 @@ pub(crate) const STATS: Spec = Spec {
     name: "$queryStats",
     doc: "One document per query shape that was counted; on the database admin.",
     place: Place::REPORT.needs(Input::AdminDatabase),
+    rights: Rights::Instead(|_, right| right(Right::Cluster("queryStatsRead"))),
     parse: parse_stats,
 };
 

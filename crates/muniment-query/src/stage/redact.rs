@@ -1,6 +1,7 @@
 //! `$redact`: for each level of a document, an expression decides to keep it, remove it, or look into it.
 
 use super::registry::{Place, Spec};
+use super::rights::Rights;
 use super::{DocStream, Stage, StageOp, Ticker};
 use crate::bytes::{IndexName, close, head, open, put};
 use crate::context::{QueryContext, Runtime};
@@ -16,6 +17,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$redact",
     doc: "Keeps, cuts out or looks into each level of a document.",
     place: Place::ANYWHERE,
+    rights: Rights::Input,
     parse,
 };
 

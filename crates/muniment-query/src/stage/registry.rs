@@ -1,5 +1,6 @@
 //! The sorted list of stages, and the names of stages that MongoDB has and Muniment does not have yet.
 
+use super::rights::Rights;
 use super::{
     Stage, add_fields, bucket, bucket_auto, change_stream, coll_stats, count, current_op, densify,
     documents, facet, fill, fusion, geo_near, graph_lookup, group, index_stats, limit,
@@ -155,6 +156,8 @@ pub struct Spec {
     pub doc: &'static str,
     /// The places where it may stand.
     pub place: Place,
+    /// What its user has to be allowed.
+    pub rights: Rights,
     /// Parses the stage's element and appends the stages that it becomes.
     pub(crate) parse: fn(Elem<'_>, &QueryContext, &mut Vec<Stage>) -> Result<()>,
 }

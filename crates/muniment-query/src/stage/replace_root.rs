@@ -1,6 +1,7 @@
 //! `$replaceRoot` and `$replaceWith`: replace the document with one that is computed from it.
 
 use super::registry::{Place, Spec};
+use super::rights::Rights;
 use super::{Stage, Transform};
 use crate::context::QueryContext;
 use crate::expr::arena::with_arena;
@@ -13,6 +14,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$replaceRoot",
     doc: "Replaces each document by one computed from it.",
     place: Place::UPDATE,
+    rights: Rights::Input,
     parse: parse_root,
 };
 
@@ -20,6 +22,7 @@ pub(crate) const WITH: Spec = Spec {
     name: "$replaceWith",
     doc: "Replaces each document by one computed from it; $replaceRoot without its newRoot.",
     place: Place::UPDATE,
+    rights: Rights::Input,
     parse: parse_with,
 };
 

@@ -4,6 +4,7 @@
 //! is equally likely, and only the sample is held in memory.
 
 use super::registry::{Place, Spec};
+use super::rights::Rights;
 use super::sorter::Sorter;
 use super::{DocStream, Stage, StageOp, Ticker};
 use crate::context::{QueryContext, Runtime};
@@ -19,6 +20,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$sample",
     doc: "Documents chosen at random.",
     place: Place::ANYWHERE,
+    rights: Rights::Input,
     parse,
 };
 

@@ -2,6 +2,7 @@
 
 use super::Stage;
 use super::registry::{Place, Spec};
+use super::rights::{Right, Rights};
 use crate::context::QueryContext;
 use muniment_value::{Code, Elem, Error, Result};
 
@@ -11,6 +12,7 @@ pub(crate) const SEARCH_META: Spec = refused("$searchMeta");
 pub(crate) const VECTOR_SEARCH: Spec = refused("$vectorSearch");
 pub(crate) const LIST_INDEXES: Spec = Spec {
     place: Place::REPORT,
+    rights: Rights::Instead(|_, right| right(Right::Collection("listSearchIndexes"))),
     parse: |_, _, _| Err(indexes_refused()),
     ..refused("$listSearchIndexes")
 };
@@ -20,6 +22,7 @@ const fn refused(name: &'static str) -> Spec {
         name,
         doc: "Refused as by a server without a search process.",
         place: Place::SOURCE,
+        rights: Rights::Input,
         parse,
     }
 }

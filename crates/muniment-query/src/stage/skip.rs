@@ -1,6 +1,7 @@
 //! `$skip`: leaves out a number of documents at the beginning.
 
 use super::registry::{Place, Spec};
+use super::rights::Rights;
 use super::{DocStream, Stage, Ticker};
 use crate::context::{QueryContext, Runtime};
 use bytes::Bytes;
@@ -10,6 +11,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$skip",
     doc: "Leaves out the first documents.",
     place: Place::ANYWHERE,
+    rights: Rights::Input,
     parse,
 };
 

@@ -1,6 +1,7 @@
 //! `$sort`: the stage around a [`Sorter`].
 
 use super::registry::{Place, Spec};
+use super::rights::Rights;
 use super::sorter::Sorter;
 use super::{DocStream, Stage, Ticker};
 use crate::context::{QueryContext, Runtime};
@@ -12,6 +13,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$sort",
     doc: "Sorts the documents.",
     place: Place::ANYWHERE,
+    rights: Rights::Input,
     parse,
 };
 

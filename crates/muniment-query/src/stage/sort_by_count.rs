@@ -2,6 +2,7 @@
 
 use super::Stage;
 use super::registry::{Place, Spec, find};
+use super::rights::Rights;
 use crate::context::QueryContext;
 use muniment_value::{DocBuf, Elem, Error, Result, Value, doc};
 
@@ -9,6 +10,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$sortByCount",
     doc: "How often each value of an expression occurs, most frequent first.",
     place: Place::ANYWHERE,
+    rights: Rights::Input,
     parse,
 };
 

@@ -1,6 +1,7 @@
 //! `$unionWith`: adds the documents of another pipeline after those of its own input.
 
 use super::registry::{Place, Spec, Within};
+use super::rights::{Named, Right, Rights};
 use super::{DocStream, Pipeline, Stage, StageOp, check_target, idl};
 use crate::context::{QueryContext, Runtime};
 use bytes::Bytes;
@@ -11,6 +12,13 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$unionWith",
     doc: "Appends the documents of another collection, through a pipeline.",
     place: Place::ANYWHERE,
+    rights: Rights::Also(|operand, right| match operand {
+        Value::Document(d) => {
+            let stages = d.get_array("pipeline").unwrap_or(Doc::EMPTY);
+            right(Right::Pipeline(Named::of(d.get("coll")), stages));
+        }
+        name => right(Right::Pipeline(Named::of(Some(name)), Doc::EMPTY)),
+    }),
     parse,
 };
 

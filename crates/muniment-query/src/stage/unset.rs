@@ -2,6 +2,7 @@
 
 use super::Stage;
 use super::registry::{Place, Spec};
+use super::rights::Rights;
 use crate::context::QueryContext;
 use crate::projection::Projection;
 use muniment_value::{Elem, Error, Result, Value};
@@ -11,6 +12,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$unset",
     doc: "Removes fields.",
     place: Place::UPDATE,
+    rights: Rights::Input,
     parse,
 };
 

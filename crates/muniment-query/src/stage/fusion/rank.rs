@@ -3,10 +3,11 @@
 
 use super::super::Stage;
 use super::super::registry::{Place, Spec};
+use super::super::rights::{Right, Rights};
 use super::spec::parse;
 use super::{Fusion, Input};
 use crate::context::QueryContext;
-use muniment_value::{ArrayBuf, DocBuf, Elem, Result, doc, number};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Elem, Result, Value, doc, number};
 use std::sync::Arc;
 
 /// The stage's name.
@@ -20,6 +21,15 @@ pub(crate) const SPEC: Spec = Spec {
         not_first: 10_170_100,
         ..Place::SOURCE
     },
+    rights: Rights::Also(|operand, right| {
+        let input = operand.as_doc().and_then(|d| d.get_doc("input"));
+        let pipelines = input.and_then(|d| d.get_doc("pipelines"));
+        for v in pipelines.unwrap_or(Doc::EMPTY).values() {
+            if let Value::Array(stages) = v {
+                right(Right::Stages(stages));
+            }
+        }
+    }),
     parse: parse_stage,
 };
 

@@ -20,6 +20,7 @@ pub use registry::{Spec as FunctionSpec, registry};
 
 use super::accumulators::{Accumulator, Make, Sliding};
 use super::registry::{Place, Spec};
+use super::rights::Rights;
 use super::spool::Spool;
 use super::{DocStream, Stage, StageOp};
 use crate::context::{QueryContext, Runtime};
@@ -36,6 +37,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$setWindowFields",
     doc: "Fields computed over windows of the documents around each document.",
     place: Place::ANYWHERE,
+    rights: Rights::Input,
     parse,
 };
 
