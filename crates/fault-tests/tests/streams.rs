@@ -95,7 +95,10 @@ fn idle_streams_keep_little_memory_and_no_thread() {
     let idle = idle.saturating_sub(memory) / STREAMS as u64;
     println!("{at_once} bytes each just after a batch, {idle} some seconds later");
     assert!(idle <= most, "an idle stream keeps {idle} bytes");
-    assert!(threads(&server) <= before + 1);
+    // Workers that were called while one was busy end when they had nothing to do for ten seconds.
+    server.until("as few threads as before", || {
+        (threads(&server) <= before + 1).then_some(())
+    });
 }
 
 #[test]

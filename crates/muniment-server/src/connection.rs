@@ -14,7 +14,7 @@ use crate::send;
 use crate::state::ServerState;
 use muniment_exec::{ReplyRoom, SMALL_REPLY};
 use muniment_logger::Severity;
-use muniment_member::OP_REPLICATION;
+use muniment_member::{OP_REPLICATION, Proof};
 use muniment_op::ledger::Refused;
 use muniment_value::{Code, Doc, Error, Result, doc};
 use muniment_wire::op_msg::{CHECKSUM_PRESENT, MORE_TO_COME};
@@ -138,6 +138,13 @@ impl Connection {
         // A smaller message would have been received whole by now.
         let received = &reader.get_ref().received;
         let len = len.unwrap_or_default().max(received.bytes() + LARGE);
+        if self.is_unknown() {
+            self.complain(&Error::new(
+                Code::Unauthorized,
+                format!("a message of {len} bytes from a client that has not logged in"),
+            ));
+            return Next::Close;
+        }
         // While the connection waits it must not keep memory that other connections wait for.
         if self.touched > SMALL_REPLY {
             self.shrink_idle();
@@ -148,6 +155,13 @@ impl Connection {
             Ok(false) => Next::Close,
             Err(refused) => self.refuse_large(reader, refused),
         }
+    }
+
+    /// Whether the client has to log in and has not done so yet. It can send no large messages until then.
+    fn is_unknown(&self) -> bool {
+        let local = &self.local;
+        let member = local.member.is_some() || matches!(local.proof, Proof::Given);
+        self.server.auth.required && local.user.is_none() && !member
     }
 
     /// Answers a message for which there is no room, and skips the rest of it.
@@ -262,6 +276,9 @@ impl Connection {
         let bytes = compress::claimed(message);
         if bytes <= LARGE {
             return true;
+        }
+        if self.is_unknown() {
+            return false;
         }
         let (both, member) = (message.len() + bytes, self.local.member.is_some());
         match received.make_room(&self.shared, both, true, member) {

@@ -23,6 +23,8 @@ pub struct ConnShared {
     pub since: Instant,
     /// What the client said about itself.
     pub client: Mutex<ClientInfo>,
+    /// The user who has logged in, `user@db`.
+    pub user: Mutex<Option<Arc<str>>>,
     /// The document of the running command, for currentOp.
     pub command: Mutex<Vec<u8>>,
     /// True while a command runs, and until its reply is sent.

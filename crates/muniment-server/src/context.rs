@@ -1,5 +1,6 @@
 //! The context of a running command.
 
+use crate::auth::{Conversation, User};
 use crate::concern::WriteConcern;
 use crate::connections::ConnShared;
 use crate::generic::Generic;
@@ -69,6 +70,10 @@ pub struct ConnLocal {
     pub session: Option<(SessionKey, std::time::Instant)>,
     /// The account in which the connection books the memory of its replies.
     pub reply_room: Option<Arc<ReplyRoom>>,
+    /// The user who has logged in.
+    pub user: Option<Arc<User>>,
+    /// The login that has begun.
+    pub login: Option<Box<Conversation>>,
     /// How far the caller has proven that it is a member of the set.
     pub proof: muniment_member::Proof,
     /// What another member of the set sends on this connection.
@@ -280,12 +285,13 @@ impl<'a> CommandContext<'a> {
     pub fn cursor_owner(&self) -> CursorOwner {
         CursorOwner {
             session: self.generic.session,
+            user: self.local.user.as_ref().map(|u| Arc::clone(&u.key)),
+            as_of: self.local.user.as_ref().map_or(0, |u| u.generation),
             // The cursor of a retryable write belongs to no transaction, and its getMore has no number.
             txn_number: self
                 .generic
                 .txn_number
                 .filter(|_| self.generic.in_transaction()),
-            ..CursorOwner::default()
         }
     }
 

@@ -4,7 +4,7 @@
 use crate::catalog_figures;
 use crate::commands::{coll_stats, current_op, list_collections};
 use crate::oplog_window;
-use crate::sessions::digest_of;
+use crate::sessions::{digest_of, digest_of_key};
 use crate::state::ServerState;
 use muniment_exec::{Figures, OpContext, session_doc};
 use muniment_member::local_documents;
@@ -41,8 +41,8 @@ impl Figures for ServerFigures {
                     .engine
                     .plan_cache_stats(&ns, Some(&server.address.host))
             }
-            "$currentOp" => Ok(current_op::stage(&server, operand)),
-            "$listLocalSessions" => Ok(sessions(&server, operand)),
+            "$currentOp" => Ok(current_op::stage(&server, op, operand)),
+            "$listLocalSessions" => Ok(sessions(&server, op, operand)),
             "$listSessions" => stored_sessions(&server, op, operand),
             "$listClusterCatalog" => catalog(&server, op, operand, db),
             "$listCatalog" if collection.is_empty() => catalog_figures::all(&server, op),
@@ -66,8 +66,8 @@ impl Figures for ServerFigures {
 }
 
 /// The users whose sessions `$listSessions` and `$listLocalSessions` ask for, as digests: the named ones, or
-/// else the caller, which is [`NOBODY`] as there are no users; `None` for all.
-fn asked(operand: Doc<'_>) -> Option<Vec<[u8; 32]>> {
+/// else the caller; `None` for all.
+fn asked(op: &OpContext, operand: Doc<'_>) -> Option<Vec<[u8; 32]>> {
     if operand.get("allUsers").is_some_and(|v| v.truthy()) {
         return None;
     }
@@ -78,7 +78,7 @@ fn asked(operand: Doc<'_>) -> Option<Vec<[u8; 32]>> {
     });
     let users: Vec<_> = users.collect();
     Some(match users.is_empty() {
-        true => vec![NOBODY],
+        true => vec![op.user().map_or(NOBODY, digest_of_key)],
         false => users,
     })
 }
@@ -89,7 +89,7 @@ fn stored_sessions(server: &ServerState, op: &OpContext, operand: Doc<'_>) -> Re
     let Some(collection) = store.collection(crate::own_collections::SESSIONS) else {
         return Ok(Vec::new());
     };
-    let users = asked(operand);
+    let users = asked(op, operand);
     let is_asked = |d: Doc<'_>| match (&users, d.get_doc("_id").and_then(|id| id.get("uid"))) {
         (None, _) => true,
         (Some(users), Some(Value::Binary { bytes, .. })) => users.iter().any(|u| u[..] == *bytes),
@@ -108,8 +108,8 @@ fn stored_sessions(server: &ServerState, op: &OpContext, operand: Doc<'_>) -> Re
     Ok(all)
 }
 
-fn sessions(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
-    let users = asked(operand);
+fn sessions(server: &ServerState, op: &OpContext, operand: Doc<'_>) -> Vec<DocBuf> {
+    let users = asked(op, operand);
     let now = muniment_logger::now_ms();
     let known = server.sessions.parts().flatten();
     known

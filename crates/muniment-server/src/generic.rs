@@ -385,8 +385,8 @@ pub fn max_time(v: Value<'_>) -> Result<Option<Duration>> {
     Ok((n > 0).then(|| Duration::from_millis(n as u64)))
 }
 
-/// The session that `{id: UUID, uid?}` names. Without a `uid` it is that of the logged-in user, which is
-/// nobody as there are no users.
+/// The session that `{id: UUID, uid?}` names. Without a `uid` it has no user, and `auth::own_session` makes it
+/// that of the logged-in user.
 ///
 /// # Errors
 /// 14, 16 InvalidLength, 207 InvalidUUID, 40414, 40415.

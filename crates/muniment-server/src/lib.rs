@@ -9,6 +9,7 @@
 
 #![recursion_limit = "512"]
 
+mod auth;
 mod catalog_figures;
 pub mod cluster_parameters;
 mod commands;
@@ -59,6 +60,6 @@ pub use muniment_logger::{LogTarget, Rotation};
 pub use muniment_wire::compress::NEGOTIABLE;
 pub use options::{MakeDbPath, OptionNote, ServerOptions};
 pub use profiler::check_filter as check_profile_filter;
-pub use registry::{Access, CommandSpec, Kind, Target, registry};
+pub use registry::{CommandSpec, Kind, Target, registry};
 pub use server::{MAX_WIRE_VERSION, MONGODB_VERSION, Server, VERSION, build_info};
 pub use state::ServerState;

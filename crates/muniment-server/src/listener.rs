@@ -396,6 +396,7 @@ fn admit(server: &Arc<ServerState>, stream: Stream, way: &Way<'_>) {
         command: Mutex::new(Vec::new()),
         busy: AtomicBool::new(false),
         stuck: AtomicBool::new(false),
+        user: Mutex::default(),
         uuid: std::sync::OnceLock::new(),
     });
     server.connections.insert(&shared);

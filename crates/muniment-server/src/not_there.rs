@@ -14,35 +14,11 @@ struct Part {
     says: &'static str,
 }
 
-const PARTS: [Part; 3] = [
+const PARTS: [Part; 2] = [
     Part {
-        commands: &["authenticate", "saslContinue", "saslStart"],
+        commands: &["authenticate"],
         code: Code::AuthenticationFailed,
-        says: "this version of Muniment has no users, and cannot tell who a client is. Every client that \
-               reaches the server may do everything: connect without user name, password and certificate",
-    },
-    Part {
-        commands: &[
-            "createRole",
-            "createUser",
-            "dropAllRolesFromDatabase",
-            "dropAllUsersFromDatabase",
-            "dropRole",
-            "dropUser",
-            "grantPrivilegesToRole",
-            "grantRolesToRole",
-            "grantRolesToUser",
-            "invalidateUserCache",
-            "revokePrivilegesFromRole",
-            "revokeRolesFromRole",
-            "revokeRolesFromUser",
-            "rolesInfo",
-            "updateRole",
-            "updateUser",
-        ],
-        code: Code::NotImplemented,
-        says: "this version of Muniment has no users and no roles: every client that reaches the server \
-               may do everything",
+        says: "this version of Muniment knows users by SCRAM only, and not by their certificates",
     },
     Part {
         commands: &["rotateCertificates"],

@@ -43,6 +43,8 @@ pub struct ServerOptions {
     pub replica_set: Option<String>,
     /// The file with the keys by which the members of the set authenticate each other.
     pub key_file: Option<PathBuf>,
+    /// Clients have to log in.
+    pub auth: bool,
     /// Initiates the set with this server as its only member, unless it is initiated.
     pub auto_initiate: bool,
     /// The bytes of the oplog that are kept; `None` for a size that suits the disk (see [`Server::start`]).
@@ -136,6 +138,7 @@ impl Default for ServerOptions {
             engine: EngineKind::default(),
             replica_set: None,
             key_file: None,
+            auth: false,
             auto_initiate: false,
             oplog_bytes: None,
             oplog_min_retention: None,

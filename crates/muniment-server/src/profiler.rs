@@ -6,6 +6,7 @@
 //!
 //! Source of the rules: the MongoDB manual, "Database Profiler" and `profile`.
 
+use crate::auth;
 use crate::metrics::OpKind;
 use crate::options::ServerOptions;
 use crate::profiling::Profile;
@@ -250,6 +251,9 @@ fn statement_documents<'f>(f: &Finished<'f>) -> Box<dyn Iterator<Item = Doc<'f>>
 /// The field `command` of a record. For a statement it is the statement's document with the command's
 /// comment.
 fn command(f: &Finished<'_>, own: Option<Doc<'_>>, longest: usize) -> DocBuf {
+    if let Some(hidden) = auth::hidden(f.spec, f.caller.request.body) {
+        return hidden;
+    }
     let told = own.map(|own| as_parsed(f.spec.op, own));
     let shown = told.as_ref().map_or(f.caller.request.body, |d| d.as_doc());
     let mut command = shown.abridged(longest);

@@ -1,6 +1,7 @@
 //! The declaration of a command, and the sorted registry of all commands.
 
-use crate::context::CommandContext;
+use crate::auth::Needs;
+use crate::context::{CommandContext, Request};
 use crate::generic::Generic;
 use crate::metrics::OpKind;
 use crate::state::ServerState;
@@ -38,17 +39,6 @@ pub enum Target {
     Cursor,
     /// Anything; by convention the number 1.
     Anything,
-}
-
-/// The callers that may run a command. It prepares for authentication.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Also before authentication.
-    Anyone,
-    /// Privileges on its namespace or on the cluster.
-    Privileged,
-    /// Other members of the replica set only.
-    Member,
 }
 
 /// The members of a set on which a command runs.
@@ -132,8 +122,13 @@ pub struct CommandSpec {
     pub doc: &'static str,
     /// What it does to data.
     pub kind: Kind,
-    /// The callers that may run it.
-    pub access: Access,
+    /// What its user has to be allowed.
+    pub needs: Needs,
+    /// Whether it may run without a user from the server's own host while there is no user (the localhost
+    /// exception).
+    pub before_first_user: fn(&Request<'_>) -> bool,
+    /// Whether this body may hold a password or a key: it is never shown, logged or recorded then.
+    pub secret: fn(Doc<'_>) -> bool,
     /// The kind that it counts as.
     pub op: OpKind,
     /// What its first element is.
@@ -206,43 +201,48 @@ fn nothing(_: &mut CommandContext<'_>) -> Result<()> {
 }
 
 impl CommandSpec {
-    /// The values that most commands have.
-    pub const DEFAULT: CommandSpec = CommandSpec {
-        name: "",
-        aliases: &[],
-        doc: "",
-        kind: Kind::Diagnostic,
-        access: Access::Privileged,
-        op: OpKind::Command,
-        counted_as: None,
-        target: Target::Anything,
-        admin_only: false,
-        write_concern: false,
-        is_read_operation: |_| false,
-        read_concern: false,
-        snapshot_reads: false,
-        runs_on: None,
-        in_transactions: false,
-        instead_in_transactions: "",
-        ends_transaction: None,
-        statements: Statements::None,
-        names: Names::Target,
-        writes_output: |_| false,
-        makes_collections: false,
-        drops_collection: false,
-        is_change_stream: |_, _| false,
-        while_stopping: false,
-        logged_when_slow: true,
-        profiled: true,
-        can_be_failed: true,
-        explain: None,
-        retryable_write: false,
-        api_v1: false,
-        fields: &[],
-        open_fields: false,
-        precheck: |_| Ok(()),
-        run: nothing,
-    };
+    /// The values that most commands have, with what this one needs. There is no default for that, so a
+    /// command that does not say it does not compile.
+    pub const fn needing(needs: Needs) -> CommandSpec {
+        CommandSpec {
+            needs,
+            before_first_user: |_| false,
+            secret: |_| false,
+            name: "",
+            aliases: &[],
+            doc: "",
+            kind: Kind::Diagnostic,
+            op: OpKind::Command,
+            counted_as: None,
+            target: Target::Anything,
+            admin_only: false,
+            write_concern: false,
+            is_read_operation: |_| false,
+            read_concern: false,
+            snapshot_reads: false,
+            runs_on: None,
+            in_transactions: false,
+            instead_in_transactions: "",
+            ends_transaction: None,
+            statements: Statements::None,
+            names: Names::Target,
+            writes_output: |_| false,
+            makes_collections: false,
+            drops_collection: false,
+            is_change_stream: |_, _| false,
+            while_stopping: false,
+            logged_when_slow: true,
+            profiled: true,
+            can_be_failed: true,
+            explain: None,
+            retryable_write: false,
+            api_v1: false,
+            fields: &[],
+            open_fields: false,
+            precheck: |_| Ok(()),
+            run: nothing,
+        }
+    }
 
     /// The members of a set on which it runs with this body.
     pub fn runs_on(&self, body: Doc<'_>) -> RunsOn {

@@ -1,6 +1,6 @@
 //! Logical sessions: which are in use and by which user, so that endSessions and killSessions find what
-//! belongs to them. Two users who choose the same session id have a session each. There is no log-in yet, so
-//! a session has no user unless its `lsid` has a user's digest.
+//! belongs to them. Two users who choose the same session id have a session each. A session of
+//! a connection on which nobody has logged in has no user.
 //!
 //! Invariants: there are at most `maxSessions` records, of 30 to 60 bytes each; a record that was not used
 //! for 30 minutes is removed. A session that was used since the last refresh stays known until the next
@@ -24,6 +24,11 @@ pub const MAX_SESSIONS: i64 = 1_000_000;
 /// The most sessions whose end is remembered for the next refresh.
 const MOST_ENDED: usize = 100_000;
 const SHARDS: usize = 16;
+
+/// The digest of a user, `user@db`.
+pub fn digest_of_key(user: &str) -> [u8; 32] {
+    Sha256::digest(user).into()
+}
 
 /// The digest of a user's name, by which sessions identify the user.
 pub fn digest_of(user: &str, db: &str) -> [u8; 32] {

@@ -18,11 +18,9 @@ const RECOMMENDED_FDS: usize = 64_000;
 /// Warns of settings that are not as they should be.
 pub fn warn(log: &Logger, options: &ServerOptions) {
     log.forget_startup_warnings();
-    log.startup_warning(
-        22120,
-        "Access control is not enabled for the database. Read and write access to data and \
-         configuration is unrestricted",
-    );
+    if !options.auth {
+        warn_of_no_access_control(log, options);
+    }
     // SAFETY: `geteuid` takes no pointer.
     if unsafe { libc::geteuid() } == 0 {
         log.startup_warning(
@@ -30,14 +28,7 @@ pub fn warn(log: &Logger, options: &ServerOptions) {
             "You are running this process as the root user, which is not recommended",
         );
     }
-    if options.key_file.is_some() {
-        log.startup_warning(
-            22_121,
-            "The key file authenticates the members of the replica set to each other only: with this \
-             version of Muniment clients are not asked for credentials",
-        );
-    }
-    let open: Vec<_> = options.bind_ip.iter().filter(|h| !is_local(h)).collect();
+    let open = open_addresses(options);
     if open.is_empty() {
         log.startup_warning(
             22140,
@@ -45,14 +36,37 @@ pub fn warn(log: &Logger, options: &ServerOptions) {
              server. Start the server with --bind_ip <address> to specify which IP addresses it \
              should serve responses from",
         );
-    } else {
+    }
+}
+
+/// The addresses at which others than this host can reach the server.
+fn open_addresses(options: &ServerOptions) -> Vec<&String> {
+    options.bind_ip.iter().filter(|h| !is_local(h)).collect()
+}
+
+fn warn_of_no_access_control(log: &Logger, options: &ServerOptions) {
+    log.startup_warning(
+        22120,
+        "Access control is not enabled for the database. Read and write access to data and \
+         configuration is unrestricted",
+    );
+    if options.key_file.is_some() {
+        log.startup_warning(
+            22_121,
+            "With --noauth, the key file authenticates the members of the replica set to each other \
+             only: clients are not asked for credentials",
+        );
+    }
+    let open = open_addresses(options);
+    if !open.is_empty() {
         let addresses: muniment_value::ArrayBuf = open.iter().map(|h| h.as_str()).collect();
         log.startup_warning_of(
             7_340_006,
             "This server can be reached from other hosts, and asks nobody for credentials: whoever \
-             reaches it can read, change and delete everything. Bind it to 127.0.0.1 with --bind_ip, or \
-             keep others away with a firewall",
-            &doc! { "addresses": addresses });
+             reaches it can read, change and delete everything. Start it with --auth, bind it to \
+             127.0.0.1 with --bind_ip, or keep others away with a firewall",
+            &doc! { "addresses": addresses },
+        );
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! A function takes the part that it needs, and the whole only if it needs several.
 
+use crate::auth::Auth;
 use crate::concern::WriteConcern;
 use crate::connections::Connections;
 use crate::failpoint::FailPoints;
@@ -38,6 +39,8 @@ pub struct ServerState {
     pub parameters: Parameters,
     /// configureFailPoint.
     pub failpoints: FailPoints,
+    /// Users, and who has logged in.
+    pub auth: Auth,
     /// Settings that all members of a set have in common.
     pub settings: Settings,
     /// What `profile` has set.
@@ -119,6 +122,7 @@ impl ServerState {
             metrics: Arc::new(Metrics::default()),
             parameters: parts.parameters,
             failpoints: FailPoints::default(),
+            auth: Auth::new(options.auth),
             settings: Settings::new(parts.engine.image_seconds()),
             profiling: Profiling::new(crate::profiler::default_of(&options)),
             connections: Connections::new(parts.max_conns),

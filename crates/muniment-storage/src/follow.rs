@@ -196,7 +196,8 @@ impl Store {
         }
     }
 
-    /// How many of these records may have changed a collection of the database `config`.
+    /// How many of these records may have changed settings or users, which are in the databases `config` and
+    /// `admin`.
     pub fn config_followed(&self) -> u64 {
         self.inner.followed.config.load(SeqCst)
     }
@@ -469,6 +470,11 @@ pub fn can_be_read(payload: &[u8]) -> bool {
     }
 }
 
+/// Whether a collection may hold settings or users of the server.
+fn holds_settings(collection: &Collection) -> bool {
+    collection.is_in("config") || collection.is_in("admin")
+}
+
 fn no_member() -> Error {
     Error::internal("this store is no member of a replica set")
 }
@@ -531,7 +537,7 @@ impl Inner {
             collection.notify_inserts(*inserted);
         }
         let [.., of_catalog] = applied.ops;
-        if of_catalog > 0 || applied.collections.iter().any(|(c, _)| c.is_in("config")) {
+        if of_catalog > 0 || applied.collections.iter().any(|(c, _)| holds_settings(c)) {
             self.followed.config.fetch_add(1, SeqCst);
         }
         self.advanced();

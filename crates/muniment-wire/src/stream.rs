@@ -166,6 +166,14 @@ impl Stream {
         }
     }
 
+    /// `address:port` of this side; `None` for a Unix socket.
+    pub fn local(&self) -> Option<String> {
+        match self {
+            Stream::Tcp(s) => s.local_addr().map(|a| a.to_string()).ok(),
+            Stream::Unix(_) => None,
+        }
+    }
+
     /// `address:port` of the other side; empty for a Unix socket.
     pub fn peer(&self) -> String {
         match self {

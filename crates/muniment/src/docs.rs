@@ -3,7 +3,8 @@
 //! (`options`) and its parameters (`parameters`).
 
 use crate::command::{Spec, print, printed};
-use crate::table::{ALL, Does};
+use crate::effects::Does;
+use crate::table::ALL;
 use muniment_options::Page;
 use muniment_query::{expr, filter, stage, update};
 use std::collections::BTreeMap;

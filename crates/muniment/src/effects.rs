@@ -1,12 +1,138 @@
-//! The effects of options in the table that take more than one line.
+//! What an option of the table is, and the effects that take more than one line.
 //!
 //! Invariant: the errors say what is wrong with the value; the code that applies an option adds the option's
 //! name.
 
-use crate::flags::Gathered;
+use crate::flags::{Arg, Gathered};
+use muniment_options::{Offers, Opt as Flag, Takes};
 use muniment_server::NEGOTIABLE;
 use muniment_storage::EngineKind;
 use muniment_value::ValueBuf;
+
+pub(crate) type Apply = fn(&mut Gathered, &str) -> Result<(), String>;
+
+/// The effect of an option's value.
+pub enum Does {
+    /// It sets something.
+    Sets(Apply),
+    /// It changes nothing here, for this reason. The log reports that in one line, unless the value is one of
+    /// these, which ask for what is the case anyway.
+    Nothing(&'static str, &'static [&'static str]),
+    /// Only these values are accepted, for this reason; any other is an error.
+    Only(&'static [&'static str], &'static str),
+}
+
+/// One option.
+pub struct Opt {
+    /// The option's form on the command line, and one line for people. It has no name if the option is only
+    /// for the file.
+    pub flag: Flag,
+    /// Its key in the configuration file; empty if it is only a flag.
+    pub path: &'static str,
+    /// The kind of its value.
+    pub arg: Arg,
+    /// The effect of its value.
+    pub does: Does,
+}
+
+impl Opt {
+    pub(crate) const fn new(
+        name: &'static str,
+        path: &'static str,
+        arg: Arg,
+        doc: &'static str,
+        does: Does,
+    ) -> Opt {
+        let flag = match arg {
+            Arg::Flag => Flag::flag(name, doc),
+            Arg::Text => Flag::text(name, "arg", doc),
+            Arg::Number => Flag::text(name, "number", doc),
+        };
+        Opt {
+            flag,
+            path,
+            arg,
+            does,
+        }
+    }
+
+    /// The same option with a letter as its short form.
+    pub(crate) const fn letter(self, letter: char) -> Opt {
+        let flag = self.flag.letter(letter);
+        Opt { flag, ..self }
+    }
+
+    /// The same option, which may be given several times.
+    pub(crate) const fn several(self) -> Opt {
+        let flag = self.flag.several();
+        Opt { flag, ..self }
+    }
+
+    /// The same option, whose value may be left out, and whose letter may be repeated.
+    pub(crate) const fn repeats(self, is_value: fn(&str) -> bool) -> Opt {
+        let flag = Flag {
+            takes: Takes::Repeats(is_value),
+            ..self.flag
+        };
+        Opt { flag, ..self }
+    }
+
+    /// The same; its value is a file or a directory.
+    pub(crate) const fn files(self) -> Opt {
+        self.offers(Offers::Files)
+    }
+
+    /// The same; its value is one of these words, or another way to say one of them.
+    pub(crate) const fn words(self, words: &'static [&'static str]) -> Opt {
+        self.offers(Offers::Words(words))
+    }
+
+    pub(crate) const fn offers(self, offers: Offers) -> Opt {
+        let flag = self.flag.offers(offers);
+        Opt { flag, ..self }
+    }
+
+    /// The place at which getCmdLineOpts shows it: its key in the file, or its flag.
+    pub fn place(&self) -> &'static str {
+        match self.path {
+            "" => self.flag.name,
+            path => path,
+        }
+    }
+}
+
+/// An option that sets something.
+pub(crate) const fn opt(
+    flag: &'static str,
+    path: &'static str,
+    arg: Arg,
+    doc: &'static str,
+    apply: Apply,
+) -> Opt {
+    Opt::new(flag, path, arg, doc, Does::Sets(apply))
+}
+
+/// An option that changes nothing.
+pub(crate) const fn idle(
+    flag: &'static str,
+    path: &'static str,
+    arg: Arg,
+    why: &'static str,
+    so_anyway: &'static [&'static str],
+) -> Opt {
+    Opt::new(flag, path, arg, why, Does::Nothing(why, so_anyway))
+}
+
+/// An option with only a few accepted values.
+pub(crate) const fn only(
+    flag: &'static str,
+    path: &'static str,
+    arg: Arg,
+    values: &'static [&'static str],
+    why: &'static str,
+) -> Opt {
+    Opt::new(flag, path, arg, why, Does::Only(values, why)).words(values)
+}
 
 /// Parses a number between two others.
 ///

@@ -5,7 +5,8 @@
 
 use crate::config::{File, Setting, document};
 use crate::effects::number;
-use crate::table::{ALL, Does, Opt};
+use crate::effects::{Does, Opt};
+use crate::table::ALL;
 use muniment_options::{Group, HELP, Opt as Flag, Page, Takes};
 use muniment_server::{LogTarget, OptionNote, Rotation, ServerOptions};
 use muniment_value::{DocBuf, JsonMode, ValueBuf, doc};
@@ -80,6 +81,8 @@ pub struct Gathered {
     pub socket_asked: bool,
     /// Whether there must be no Unix socket, wherever it would be.
     pub no_socket: bool,
+    /// Whether clients have to log in, if that was said.
+    pub auth: Option<bool>,
     /// `--bind_ip_all`, which takes precedence over other addresses.
     pub all_addresses: bool,
     /// The configuration path and value of each setting, in the order given.
@@ -299,15 +302,20 @@ impl Gathered {
             return Err("--fork has to be used with --logpath or --syslog".to_string());
         }
         self.choose_log()?;
-        if self.server.auto_initiate && self.server.replica_set.is_none() {
-            return Err("--autoInitiate has to be used with --replSet".to_string());
-        }
-        if self.server.key_file.is_some() && self.server.replica_set.is_none() {
+        // A key file says that not everybody may come.
+        self.server.auth = self.auth.unwrap_or(self.server.key_file.is_some());
+        if self.server.auth
+            && self.server.key_file.is_none()
+            && self.server.replica_set.is_some()
+            && !self.server.auto_initiate
+        {
             return Err(
-                "--keyFile has to be used with --replSet: it is what members know each other \
-                        by, and clients are not asked for credentials"
+                "--keyFile is required when --auth is used with --replSet: members prove themselves by it"
                     .to_string(),
             );
+        }
+        if self.server.auto_initiate && self.server.replica_set.is_none() {
+            return Err("--autoInitiate has to be used with --replSet".to_string());
         }
         // A socket that listens on :: accepts IPv4 as well.
         if self.server.ipv6 && self.server.bind_ip == ["0.0.0.0"] {
@@ -723,7 +731,6 @@ security: {authorization: disabled}
     #[test]
     fn an_invalid_value_is_an_error_that_names_it() {
         for (name, value) in [
-            ("auth", "true"),
             ("replSet", ""),
             ("replSet", "rs/h:1"),
             ("storageEngine", "mmapv1"),
@@ -753,10 +760,7 @@ security: {authorization: disabled}
             ("nope:", "nope"),
             ("storage: {dbPath: }", "storage.dbPath has no value"),
             ("net: {ipv6: maybe}", "net.ipv6"),
-            (
-                "security: {authorization: enabled}",
-                "security.authorization",
-            ),
+            ("security: {authorization: maybe}", "security.authorization"),
             (
                 "storage: {journal: {enabled: false}}",
                 "storage.journal.enabled",
@@ -775,7 +779,7 @@ security: {authorization: disabled}
             &[("fork", "true")][..],
             &[("logpath", "/l"), ("syslog", "true")],
             &[("logpath", "/l"), ("logRotate", "reopen")],
-            &[("keyFile", "/k")],
+            &[("replSet", "rs0"), ("auth", "true")],
         ] {
             let g = flags(given).unwrap();
             assert!(g.finish(vec![]).is_err(), "{given:?}");

@@ -5,142 +5,17 @@
 
 use crate::config::document;
 use crate::effects::{
-    addresses, all_addresses, cache, compressors, destination, engine, journal, number, oplog_size,
-    profile, replica_set, yes,
+    Opt, addresses, all_addresses, cache, compressors, destination, engine, idle, journal, number,
+    only, oplog_size, opt, profile, replica_set, yes,
 };
-use crate::flags::{Arg, Gathered, Mode};
-use muniment_options::{Offers, Opt as Flag, Takes};
+use crate::flags::{Arg, Mode};
 use muniment_server::{Rotation, check_profile_filter};
 use muniment_value::ValueBuf;
 use std::path::PathBuf;
 use std::time::Duration;
 
-type Apply = fn(&mut Gathered, &str) -> Result<(), String>;
-
-/// The effect of an option's value.
-pub enum Does {
-    /// It sets something.
-    Sets(Apply),
-    /// It changes nothing here, for this reason. The log reports that in one line, unless the value is one of
-    /// these, which ask for what is the case anyway.
-    Nothing(&'static str, &'static [&'static str]),
-    /// Only these values are accepted, for this reason; any other is an error.
-    Only(&'static [&'static str], &'static str),
-}
-
-/// One option.
-pub struct Opt {
-    /// The option's form on the command line, and one line for people. It has no name if the option is only
-    /// for the file.
-    pub flag: Flag,
-    /// Its key in the configuration file; empty if it is only a flag.
-    pub path: &'static str,
-    /// The kind of its value.
-    pub arg: Arg,
-    /// The effect of its value.
-    pub does: Does,
-}
-
-impl Opt {
-    const fn new(
-        name: &'static str,
-        path: &'static str,
-        arg: Arg,
-        doc: &'static str,
-        does: Does,
-    ) -> Opt {
-        let flag = match arg {
-            Arg::Flag => Flag::flag(name, doc),
-            Arg::Text => Flag::text(name, "arg", doc),
-            Arg::Number => Flag::text(name, "number", doc),
-        };
-        Opt {
-            flag,
-            path,
-            arg,
-            does,
-        }
-    }
-
-    /// The same option with a letter as its short form.
-    const fn letter(self, letter: char) -> Opt {
-        let flag = self.flag.letter(letter);
-        Opt { flag, ..self }
-    }
-
-    /// The same option, which may be given several times.
-    const fn several(self) -> Opt {
-        let flag = self.flag.several();
-        Opt { flag, ..self }
-    }
-
-    /// The same option, whose value may be left out, and whose letter may be repeated.
-    const fn repeats(self, is_value: fn(&str) -> bool) -> Opt {
-        let flag = Flag {
-            takes: Takes::Repeats(is_value),
-            ..self.flag
-        };
-        Opt { flag, ..self }
-    }
-
-    /// The same; its value is a file or a directory.
-    const fn files(self) -> Opt {
-        self.offers(Offers::Files)
-    }
-
-    /// The same; its value is one of these words, or another way to say one of them.
-    const fn words(self, words: &'static [&'static str]) -> Opt {
-        self.offers(Offers::Words(words))
-    }
-
-    const fn offers(self, offers: Offers) -> Opt {
-        let flag = self.flag.offers(offers);
-        Opt { flag, ..self }
-    }
-
-    /// The place at which getCmdLineOpts shows it: its key in the file, or its flag.
-    pub fn place(&self) -> &'static str {
-        match self.path {
-            "" => self.flag.name,
-            path => path,
-        }
-    }
-}
-
-const fn opt(
-    flag: &'static str,
-    path: &'static str,
-    arg: Arg,
-    doc: &'static str,
-    apply: Apply,
-) -> Opt {
-    Opt::new(flag, path, arg, doc, Does::Sets(apply))
-}
-
-/// An option that changes nothing.
-const fn idle(
-    flag: &'static str,
-    path: &'static str,
-    arg: Arg,
-    why: &'static str,
-    so_anyway: &'static [&'static str],
-) -> Opt {
-    Opt::new(flag, path, arg, why, Does::Nothing(why, so_anyway))
-}
-
-/// An option with only a few accepted values.
-const fn only(
-    flag: &'static str,
-    path: &'static str,
-    arg: Arg,
-    values: &'static [&'static str],
-    why: &'static str,
-) -> Opt {
-    Opt::new(flag, path, arg, why, Does::Only(values, why)).words(values)
-}
-
 const NO_TLS: &str = "is not there yet: TLS comes with a later version of Muniment";
-const NO_USERS: &str = "is not there yet: access control comes with a later version of Muniment";
+const NO_TRANSITION: &str = "is not there yet: start all members of the set with --auth";
 const NO_SHARDS: &str = "is not there yet: sharding comes with a later version of Muniment";
 const ENTERPRISE: &str = "is of MongoDB Enterprise, and Muniment has nothing like it";
 const OFF: &[&str] = &["false", "disabled", "none", "off"];
@@ -729,28 +604,54 @@ pub const ALL: &[Opt] = &[
         "noauth",
         "",
         Arg::Flag,
-        "clients need not authenticate (the only way so far)",
+        "clients need not log in, even with --keyFile",
         |g, v| {
             if yes(v) {
+                g.auth = Some(false);
                 g.note("security.authorization", ValueBuf::new("disabled"));
             }
             Ok(())
         },
     ),
-    only("auth", "", Arg::Flag, OFF, NO_USERS),
-    only("", "security.authorization", Arg::Text, OFF, NO_USERS),
+    opt(
+        "auth",
+        "",
+        Arg::Flag,
+        "clients have to log in (without it they may do everything)",
+        |g, v| {
+            g.auth = Some(yes(v));
+            if yes(v) {
+                g.note("security.authorization", ValueBuf::new("enabled"));
+            }
+            Ok(())
+        },
+    ),
+    opt(
+        "",
+        "security.authorization",
+        Arg::Text,
+        "enabled: clients have to log in; disabled: they need not",
+        |g, v| {
+            g.auth = Some(match v {
+                "enabled" => true,
+                "disabled" => false,
+                _ => return Err("wants enabled or disabled".into()),
+            });
+            Ok(())
+        },
+    ),
     only(
         "transitionToAuth",
         "security.transitionToAuth",
         Arg::Flag,
         OFF,
-        NO_USERS,
+        NO_TRANSITION,
     ),
     opt(
         "keyFile",
         "security.keyFile",
         Arg::Text,
-        "keys by which the set's members know each other; clients are asked for none (yet)",
+        "keys by which the set's members know each other; clients have to log in",
         |g, v| {
             g.server.key_file = Some(PathBuf::from(v));
             Ok(())

@@ -69,7 +69,7 @@ fn an_unknown_option_ends_with_2_and_is_named() {
         ("", vec!["--setParameter", "nope=1", "--port", "0"], "nope"),
         ("net:\n  prot: 1\n", vec!["--config", config], "net.prot"),
         (
-            "security:\n  authorization: enabled\n",
+            "security:\n  authorization: perhaps\n",
             vec!["--config", config],
             "security.authorization",
         ),

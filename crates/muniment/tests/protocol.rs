@@ -582,16 +582,16 @@ fn fail_command() {
     // This also works for a command that does not exist.
     set(
         times(2),
-        doc! { "failCommands": array!["createUser"], "errorCode": 91 },
+        doc! { "failCommands": array!["rotateCertificates"], "errorCode": 91 },
     );
-    let create = doc! { "createUser": "u" };
+    let create = doc! { "rotateCertificates": "u" };
     let code = |c: &mut muniment_wire::Connection| {
         get_i64(&c.command_raw("admin", &create).unwrap(), "code")
     };
     assert_eq!([code(&mut c), code(&mut c), code(&mut c)], [91, 91, 238]);
     set(
         times(1),
-        doc! { "failCommands": array!["createUser"], "closeConnection": true },
+        doc! { "failCommands": array!["rotateCertificates"], "closeConnection": true },
     );
     assert!(c.command_raw("admin", &create).is_err());
 

@@ -21,6 +21,7 @@ fn with_key(dir: &Path, name: &str, text: &str) -> ServerOptions {
     let path = dir.join(name);
     write_key(&path, text);
     ServerOptions::new()
+        .arg("--noauth")
         .arg("--keyFile")
         .arg(path.to_str().unwrap())
 }
@@ -60,7 +61,13 @@ fn a_set_with_a_key_does_all_that_sets_do() {
     let mut set = Set::prepare(4, &options);
     // The other members copy the data that exists before.
     let key = dir.path().join("key");
-    let args = ["--replSet", "rs0", "--keyFile", key.to_str().unwrap()];
+    let args = [
+        "--replSet",
+        "rs0",
+        "--noauth",
+        "--keyFile",
+        key.to_str().unwrap(),
+    ];
     let config = members(&set, 3);
     initiate_over_data(&mut set, -1, &args, &config);
     let mut c = set.connect(set.primary());
@@ -178,7 +185,13 @@ fn a_member_with_another_key_is_refused_both_ways() {
     let (strange, other) = ((primary + 1) % 3, (primary + 2) % 3);
     let key = dir.path().join("other");
     write_key(&key, "ghijkl");
-    let with = ["--replSet", "rs0", "--keyFile", key.to_str().unwrap()];
+    let with = [
+        "--replSet",
+        "rs0",
+        "--noauth",
+        "--keyFile",
+        key.to_str().unwrap(),
+    ];
     for args in [&with[..2], &with] {
         let member = &mut set.members[strange];
         member.terminate();
@@ -323,7 +336,13 @@ fn keys_are_changed_one_member_at_a_time() {
             write_key(&path, text);
             let member = &mut set.members[i];
             member.terminate();
-            member.set_args(&["--replSet", "rs0", "--keyFile", path.to_str().unwrap()]);
+            member.set_args(&[
+                "--replSet",
+                "rs0",
+                "--noauth",
+                "--keyFile",
+                path.to_str().unwrap(),
+            ]);
             member.start_again();
             set.settle();
             id += 1;
@@ -355,7 +374,6 @@ fn a_key_file_that_cannot_be_used_ends_the_start() {
     write_key(&path, "abc_def");
     refused(&args, "not base64");
     write_key(&path, "abcdef");
-    refused(&args[2..], "--keyFile has to be used with --replSet");
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
     refused(&args, &format!("permissions on {key} are too open"));
 }

@@ -188,7 +188,7 @@ fn members_are_named_otherwise() {
     let key = dir.path().join("key");
     std::fs::write(&key, "abcdef").unwrap();
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let options = ServerOptions::new().arg("--keyFile");
+    let options = ServerOptions::new().arg("--noauth").arg("--keyFile");
     let set = Set::prepare(3, &options.arg(key.to_str().unwrap()));
     let mut named = hosts(&set, 3);
     set.initiate(&set.config(members(&named)));

@@ -168,6 +168,13 @@ impl CursorManager {
         }
     }
 
+    /// The command that opened a cursor, if its user had other rights then than at `as_of`.
+    pub fn opened_before(&self, id: i64, as_of: u64) -> Option<Arc<Origin>> {
+        let shard = self.shard(id).lock();
+        let slot = shard.get(&id).filter(|slot| slot.owner.as_of != as_of)?;
+        slot.origin.clone()
+    }
+
     /// True for the cursor of a change stream.
     pub fn is_of_change_stream(&self, id: i64) -> bool {
         let shard = self.shard(id).lock();
@@ -250,15 +257,15 @@ impl CursorManager {
         }
     }
 
-    /// Kills cursors, whatever collections they belong to.
-    pub fn kill(&self, ids: &[i64], owner: &CursorOwner) -> KillResult {
+    /// Kills cursors, whatever collections they belong to: those of the owner's user, or `any`.
+    pub fn kill(&self, ids: &[i64], owner: &CursorOwner, any: bool) -> KillResult {
         let mut result = KillResult::default();
         for &id in ids {
             let verdict = self
                 .shard(id)
                 .lock()
                 .get(&id)
-                .map(|s| s.owner.user == owner.user);
+                .map(|s| any || s.owner.user == owner.user);
             match verdict {
                 None => result.not_found.push(id),
                 Some(false) => result.alive.push(id),

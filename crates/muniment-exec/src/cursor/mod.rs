@@ -72,6 +72,8 @@ pub struct CursorOwner {
     pub session: Option<SessionKey>,
     /// The authenticated user, `user@db`.
     pub user: Option<Arc<str>>,
+    /// Since when the user has the present rights, as a number that rises with each change of users and roles.
+    pub as_of: u64,
     /// The number of the transaction in which the cursor was opened.
     pub txn_number: Option<i64>,
 }

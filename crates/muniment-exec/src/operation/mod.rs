@@ -29,7 +29,7 @@ use muniment_storage::{
     Announcer, Collection, SessionKey, Snapshot, Store, Transaction, snapshot_unavailable,
     thread_time,
 };
-use muniment_value::{Code, DocBuf, Error, Result, Value, ValueBuf, doc};
+use muniment_value::{Code, DocBuf, Error, Result, Value, ValueBuf, array, doc};
 use parking_lot::Mutex;
 use plan::Plan;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
@@ -51,6 +51,8 @@ pub struct OpStart {
     pub connection_id: u64,
     /// The client's address, `host:port`.
     pub client: Option<Arc<str>>,
+    /// The user who has logged in, `user@db`.
+    pub user: Option<Arc<str>>,
     /// The client's application name.
     pub app_name: Option<Arc<str>>,
     /// `comment`; a cursor keeps it for its getMores.
@@ -567,6 +569,11 @@ impl OpContext {
         self.start.session.as_ref()
     }
 
+    /// The user whose operation it is, `user@db`.
+    pub fn user(&self) -> Option<&str> {
+        self.start.user.as_deref()
+    }
+
     /// The operation in the form that `currentOp` shows.
     pub fn describe(&self) -> DocBuf {
         let running = self.started().elapsed();
@@ -598,6 +605,9 @@ impl OpContext {
             d.append("desc", format!("conn{}", self.start.connection_id));
         }
         d.append_some("client", self.start.client.as_deref());
+        if let Some((user, db)) = self.user().and_then(|u| u.rsplit_once('@')) {
+            d.append("effectiveUsers", array![doc! { "user": user, "db": db }]);
+        }
         d.append_some("appName", self.start.app_name.as_deref());
         d.append_some("lsid", self.session().map(session_doc));
         d.append("command", doc! {});

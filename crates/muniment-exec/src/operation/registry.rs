@@ -105,6 +105,11 @@ impl Operations {
         }
     }
 
+    /// The running operation with this number.
+    pub fn get(&self, id: u32) -> Option<Arc<OpContext>> {
+        self.running(id).lock().all.get(&id).cloned()
+    }
+
     /// Kills all running operations with `code`: 11600 InterruptedAtShutdown, before the store
     /// closes.
     pub fn kill_all(&self, code: Code) {

@@ -1,5 +1,6 @@
 //! `abortTransaction`.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Ends, Kind};
 use muniment_value::args::{Field, Types, idle};
@@ -23,7 +24,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     ends_transaction: Some(Ends::Abort),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Login)
 };
 
 /// 125 CommandFailed: the command was sent outside a transaction.

@@ -2,6 +2,7 @@
 
 use super::cursor_reply::limits;
 use super::hint;
+use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::registry::{CommandSpec, Explained, Kind, RunsOn, Target};
@@ -49,8 +50,19 @@ pub const COMMAND: CommandSpec = CommandSpec {
     writes_output: writes,
     is_change_stream: |_, body| opens_change_stream(body),
     explain: Some(explain),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Of(needs))
 };
+
+pub(super) fn needs(asks: &Asks<'_>) -> bool {
+    let (db, collection) = asks.namespace.split_once('.').unwrap_or_default();
+    let pipeline = asks
+        .request
+        .body
+        .get_array("pipeline")
+        .unwrap_or(Doc::EMPTY);
+    let collection = (collection != "$cmd.aggregate").then_some(collection);
+    asks.may_run_pipeline(db, collection, pipeline)
+}
 
 /// Stages that only read with the read concern "local".
 const LOCAL_ONLY: [&str; 7] = [

@@ -3,10 +3,13 @@
 //!
 //! Source: the MongoDB manual, "applyOps", and observed replies of MongoDB 8.0.
 
+use crate::auth::{self, Asks, Needs};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Names};
 use crate::request::run_within;
+use muniment_auth::action::{Action, Actions};
+use muniment_auth::resource::Target as On;
 use muniment_exec::{BUCKETS, DeleteStatement, InsertOptions, StatementOutcome, UpdateStatement};
 use muniment_op::Interrupt;
 use muniment_value::args::{Field, Types, check_type, idle, missing_field, opt, uuid};
@@ -34,10 +37,35 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     open_fields: true,
     fields: FIELDS,
+    secret: |body| body.first().is_some_and(|e| auth::is_secret(e.value())),
     run,
     names: Names::Elsewhere,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Of(needs))
 };
+
+/// Each entry is judged as the command that does the same.
+fn needs(asks: &Asks<'_>) -> bool {
+    let Value::Array(entries) = asks.target() else {
+        return true;
+    };
+    entries.values().filter_map(|v| v.as_doc()).all(|entry| {
+        let ns = entry.get_str("ns").unwrap_or_default();
+        let on = |actions: &[Action]| asks.may_on(ns, Actions::of(actions));
+        let done = match entry.get_str("op") {
+            Some("i") => on(&[Action::Insert]),
+            Some("u") => on(&[Action::Update, Action::Insert]),
+            Some("d") => on(&[Action::Remove]),
+            Some("c") => {
+                let db = ns.split_once('.').map_or(ns, |(db, _)| db);
+                asks.may_run(db, entry.get_doc("o").unwrap_or(Doc::EMPTY))
+            }
+            Some("n") => asks.may_one(On::Cluster, Action::AppendOplogNote),
+            // The command refuses the entry.
+            _ => true,
+        };
+        done && (entry.get("ui").is_none() || asks.may_one(On::Cluster, Action::UseUUID))
+    })
+}
 
 /// An entry may itself be an `applyOps`; this is how deeply they may nest.
 const MAX_DEPTH: usize = 10;
@@ -428,11 +456,19 @@ fn command(
             Code::CommandNotSupported,
             format!("The {name} operation is not supported in applyOps mode"),
         )),
-        other => Err(Error::bad_value(format!(
-            "Unknown oplog entry command type: {other} Object field: {}",
-            Value::Document(o).to_display()
-        ))),
+        other => Err(unknown(other, o)),
     }
+}
+
+/// The error for an entry with a command that is not applied. It shows no password.
+fn unknown(name: &str, o: Doc<'_>) -> Error {
+    let shown = match auth::is_secret(Value::Document(o)) {
+        true => "{ ... }".to_string(),
+        false => Value::Document(o).to_display(),
+    };
+    Error::bad_value(format!(
+        "Unknown oplog entry command type: {name} Object field: {shown}"
+    ))
 }
 
 /// A transaction's `applyOps` without the fields that say which part of the transaction it is: each part is

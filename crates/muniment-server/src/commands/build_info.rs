@@ -1,16 +1,16 @@
 //! `buildInfo`.
 
-use crate::registry::{Access, CommandSpec};
+use crate::auth::Needs;
+use crate::registry::CommandSpec;
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "buildInfo",
     aliases: &["buildinfo"],
     doc: "Versions, limits and how the server was built",
-    access: Access::Anyone,
     run: |cx| {
         cx.reply.elements(crate::server::build_info().as_doc());
         Ok(())
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Nothing)
 };

@@ -3,11 +3,13 @@
 use super::cursor_reply::limits;
 use super::hint;
 use super::write_reply::check_batch;
+use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Names, Statements};
 use bytes::Bytes;
+use muniment_auth::action::{Action, Actions};
 use muniment_exec::{
     BatchLimits, Cursor, DeleteStatement, InsertOptions, StatementOutcome, UpdateStatement,
 };
@@ -78,8 +80,30 @@ pub const COMMAND: CommandSpec = CommandSpec {
         many_text: "multi=true",
     },
     names: Names::NsInfo,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Of(needs))
 };
+
+fn needs(asks: &Asks<'_>) -> bool {
+    let names: Vec<&str> = asks
+        .request
+        .documents("nsInfo")
+        .map(|d| d.get_str("ns").unwrap_or_default())
+        .collect();
+    asks.request.documents("ops").all(|op| {
+        let actions = match op.first().map_or("", |e| e.name()) {
+            "insert" => &[Action::Insert][..],
+            "update" if op.get("upsert").is_some_and(|v| v.truthy()) => {
+                &[Action::Update, Action::Insert]
+            }
+            "update" => &[Action::Update],
+            _ => &[Action::Remove],
+        };
+        let at = op.first().and_then(|e| number::to_i64_exact(e.value()));
+        let at = at.and_then(|n| usize::try_from(n).ok());
+        at.and_then(|at| names.get(at))
+            .is_some_and(|ns| asks.may_on(ns, asks.with_bypass(Actions::of(actions))))
+    })
+}
 
 /// The namespace of the cursor over the command's results.
 pub const CURSOR: &str = "admin.$cmd.bulkWrite";

@@ -1,9 +1,12 @@
 //! `cloneCollectionAsCapped`.
 
 use super::capped_copy::{copy, size};
+use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::{Action, Actions};
+use muniment_auth::resource::Target as On;
 use muniment_value::args::{Types, check_type};
 use muniment_value::{Code, Error, Result, Type, Value};
 
@@ -15,8 +18,19 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     open_fields: true,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Of(needs))
 };
+
+fn needs(asks: &Asks<'_>) -> bool {
+    let to = asks
+        .request
+        .body
+        .get_str("toCollection")
+        .unwrap_or_default();
+    let writes = [Action::Insert, Action::CreateIndex, Action::ConvertToCapped];
+    asks.may_on_named(Actions::of(&[Action::Find]))
+        && asks.may(On::Collection(asks.request.db, to), Actions::of(&writes))
+}
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let name = cx.spec.name;

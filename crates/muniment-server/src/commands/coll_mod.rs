@@ -6,12 +6,14 @@ use super::collection_options::{
     ACTIONS, LEVELS, MAX_CAPPED, capped_size, check_images, check_validator, images, images_doc,
     word,
 };
+use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
+use muniment_auth::action::{Action, Actions};
 use muniment_exec::{Source, View, check_view_pipeline, refuse_generated};
 use muniment_storage::{Collection, CollectionOptions};
 use muniment_value::args::{Field, Types, opt};
-use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, Value, ValueBuf, doc, number};
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, number};
 
 const FIELDS: &[Field] = &[
     opt("index", Types::OBJECT),
@@ -40,8 +42,19 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Of(needs))
 };
+
+fn needs(asks: &Asks<'_>) -> bool {
+    let body = asks.request.body;
+    let (on, pipeline) = (body.get_str("viewOn"), body.get_array("pipeline"));
+    let is_of_view = on.is_some() || pipeline.is_some();
+    // A view is read with its own name's right, so to change it takes the right to read what it shows. If the
+    // collection is not named, it is one of the database.
+    asks.may_here(Actions::of(&[Action::CollMod]))
+        && (!is_of_view
+            || asks.may_run_pipeline(asks.request.db, on, pipeline.unwrap_or(Doc::EMPTY)))
+}
 
 fn invalid(message: impl Into<String>) -> Error {
     Error::new(Code::InvalidOptions, message)

@@ -1,10 +1,12 @@
 //! `collStats`.
 
 use super::server_status::histogram;
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::metrics::{Counted, LATENCY_NAMES};
 use crate::registry::{CommandSpec, RunsOn, Target};
 use crate::state::ServerState;
+use muniment_auth::action::Action;
 use muniment_exec::{BucketFigures, Database, GeneratedFigures, OpContext, Source};
 use muniment_storage::Collection;
 use muniment_value::args::{Field, Types, opt};
@@ -23,7 +25,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Data),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::collection(&[Action::CollStats]))
 };
 
 /// The `scale` argument.

@@ -1,6 +1,7 @@
 //! `commitTransaction`.
 
 use super::abort_transaction::{FIELDS, not_in_transaction};
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Ends, Kind};
 use muniment_value::Result;
@@ -17,7 +18,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     ends_transaction: Some(Ends::Commit),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Login)
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

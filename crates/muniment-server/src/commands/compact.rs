@@ -1,8 +1,10 @@
 //! `compact`: rewrites the files of a collection and its indexes without what is dead in them.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::{Action, Actions};
 use muniment_value::args::{Field, Types, idle, opt};
 use muniment_value::{Code, Error, Result, number};
 
@@ -19,7 +21,9 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     fields: FIELDS,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Of(|asks| {
+        asks.may_on_named(Actions::of(&[Action::Compact]))
+    }))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

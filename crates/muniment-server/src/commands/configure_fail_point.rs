@@ -1,7 +1,9 @@
 //! `configureFailPoint`: only with the parameter enableTestCommands.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_value::args::{Field, Types, opt, req};
 use muniment_value::{Code, Doc, Error, Result, Value};
 use std::sync::atomic::Ordering;
@@ -20,7 +22,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     can_be_failed: false,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::SetParameter]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

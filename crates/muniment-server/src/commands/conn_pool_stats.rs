@@ -1,6 +1,8 @@
 //! `connPoolStats`: a standalone opens no connections itself.
 
+use crate::auth::Needs;
 use crate::registry::CommandSpec;
+use muniment_auth::action::Action;
 use muniment_value::doc;
 
 /// The command.
@@ -22,5 +24,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         w.field("replicaSets", doc! {});
         Ok(())
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::ConnPoolStats]))
 };

@@ -1,22 +1,27 @@
 //! `connectionStatus`.
 
-use crate::registry::{Access, CommandSpec};
+use super::accounts;
+use crate::auth::Needs;
+use crate::registry::CommandSpec;
 use muniment_value::args::{Types, opt};
-use muniment_value::{Value, array, doc};
+use muniment_value::{ArrayBuf, Value, array, doc};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "connectionStatus",
-    doc: "Which users are authenticated on the connection",
-    access: Access::Anyone,
+    doc: "Which user has logged in on the connection",
     fields: &[opt("showPrivileges", Types::SAFE_BOOL)],
     run: |cx| {
+        let user = cx.local.user.as_ref();
+        let users = user.map_or(array![], |u| array![u.name.to_doc()]);
+        let roles = user.map_or_else(ArrayBuf::new, |u| accounts::to_array(&u.all_roles));
         let mut info = doc! {
-            "authenticatedUsers": array![],
-            "authenticatedUserRoles": array![],
+            "authenticatedUsers": users,
+            "authenticatedUserRoles": roles,
         };
         if cx.args.bool("showPrivileges", false) {
-            info.append("authenticatedUserPrivileges", array![]);
+            let all = user.map_or_else(ArrayBuf::new, |u| u.privileges.to_array());
+            info.append("authenticatedUserPrivileges", all);
         }
         cx.reply.field("authInfo", info);
         let uuid = cx.conn.uuid.get_or_init(super::random_uuid);
@@ -29,5 +34,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         );
         Ok(())
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Nothing)
 };

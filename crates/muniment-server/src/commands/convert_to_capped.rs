@@ -1,9 +1,11 @@
 //! `convertToCapped`: a capped copy takes the collection's place, without its other indexes.
 
 use super::capped_copy::{copy, size};
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::{Action, Actions};
 use muniment_value::{Code, Error, Result};
 
 /// The command.
@@ -14,7 +16,9 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     open_fields: true,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Of(|asks| {
+        asks.may_on_named(Actions::of(&[Action::ConvertToCapped]))
+    }))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -1,8 +1,10 @@
 //! `count`.
 
 use super::hint;
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Explained, Kind, Target};
+use muniment_auth::action::Action;
 use muniment_exec::{CountRequest, Explainable};
 use muniment_value::args::{Args, Field, Types, idle, opt, refused};
 use muniment_value::{Doc, Error, Result, number};
@@ -37,7 +39,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     instead_in_transactions: "Please see http://dochub.mongodb.org/core/transaction-count for a \
                               recommended alternative.",
     explain: Some(explain),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::collection(&[Action::Find]))
 };
 
 /// `limit` is parsed by rules of its own: a whole number whose absolute value fits.

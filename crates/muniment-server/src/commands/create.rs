@@ -5,9 +5,11 @@ use super::collection_options::{
     ACTIONS, LEVELS, MAX_CAPPED, capped_size, check_images, check_validator, id_index, images,
     images_doc, index_defaults, storage_engine, word,
 };
+use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
+use muniment_auth::action::{Action, Actions};
 use muniment_exec::{BUCKETS, View, check_view_pipeline};
 use muniment_storage::CollectionOptions;
 use muniment_value::args::{Field, Types, idle, opt, refused};
@@ -53,8 +55,21 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     makes_collections: true,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Of(needs))
 };
+
+fn needs(asks: &Asks<'_>) -> bool {
+    let body = asks.request.body;
+    let mut actions = Actions::of(&[Action::CreateCollection]);
+    if asks.has("capped") {
+        actions.insert(Action::ConvertToCapped);
+    }
+    asks.may_here(actions)
+        && body.get_str("viewOn").is_none_or(|on| {
+            let pipeline = body.get_array("pipeline").unwrap_or(Doc::EMPTY);
+            asks.may_run_pipeline(asks.request.db, Some(on), pipeline)
+        })
+}
 
 fn invalid(message: impl Into<String>) -> Error {
     Error::new(Code::InvalidOptions, message)

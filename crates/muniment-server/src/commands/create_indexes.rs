@@ -1,8 +1,10 @@
 //! `createIndexes`.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
+use muniment_auth::action::Action;
 use muniment_exec::{BUCKETS, Source, TimeSeries};
 use muniment_op::Interrupt;
 use muniment_storage::{Collection, CollectionOptions, IndexSpec};
@@ -60,7 +62,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     makes_collections: true,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::collection(&[Action::CreateIndex]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -1,7 +1,9 @@
 //! `createSearchIndexes`.
 
 use super::search_index::REFUSED;
+use crate::auth::Needs;
 use crate::registry::CommandSpec;
+use muniment_auth::action::Action;
 use muniment_value::args::{Field, Types, req};
 
 const FIELDS: &[Field] = &[req("indexes", Types::ARRAY)];
@@ -10,5 +12,6 @@ const FIELDS: &[Field] = &[req("indexes", Types::ARRAY)];
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "createSearchIndexes",
     fields: FIELDS,
+    needs: Needs::collection(&[Action::CreateSearchIndexes]),
     ..REFUSED
 };

@@ -1,12 +1,15 @@
 //! `currentOp`.
 
 use super::cursor_reply::filter;
+use crate::auth::{self, Asks, Needs};
 use crate::connections::ConnShared;
 use crate::context::CommandContext;
 use crate::generic::Generic;
 use crate::registry::{CommandSpec, Kind};
 use crate::state::ServerState;
-use muniment_exec::CursorInfo;
+use muniment_auth::action::Action;
+use muniment_auth::resource::Target as On;
+use muniment_exec::{CursorInfo, OpContext};
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
 use std::sync::atomic::Ordering;
 
@@ -18,20 +21,33 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     open_fields: true,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Of(needs))
 };
+
+/// A user may see the own operations without more.
+fn needs(asks: &Asks<'_>) -> bool {
+    asks.has("$ownOps") || asks.may_one(On::Cluster, Action::Inprog)
+}
 
 /// The longest command that is shown whole when commands are cut off, in bytes.
 const LONGEST: usize = 1000;
 
 /// All running operations as `currentOp` lists them, with `idle` also idle connections. With `truncate`, long
-/// commands are cut off.
-pub(super) fn operations(server: &ServerState, idle: bool, truncate: bool) -> Vec<DocBuf> {
+/// commands are cut off. With `own`, only those of this user.
+pub(super) fn operations(
+    server: &ServerState,
+    idle: bool,
+    truncate: bool,
+    own: Option<&str>,
+) -> Vec<DocBuf> {
     let host = server.address.host.as_str();
     let mut all = Vec::new();
     let mut busy = Vec::new();
     let cursors = server.engine.cursors.list();
     for op in server.engine.operations.list() {
+        if own.is_some() && op.user() != own {
+            continue;
+        }
         let mut d = doc! { "host": host };
         let described = op.describe();
         let connection = described
@@ -70,35 +86,52 @@ pub(super) fn operations(server: &ServerState, idle: bool, truncate: bool) -> Ve
         all.push(d);
     }
     if idle {
-        for c in server.connections.list() {
-            if busy.contains(&c.id) || c.busy.load(Ordering::Relaxed) {
-                continue;
-            }
-            let mut d = doc! {
-                "type": "op",
-                "host": host,
-                "desc": format!("conn{}", c.id),
-                "connectionId": c.id as i64,
-                "client": &*c.peer,
-                "active": false,
-            };
-            client(&c, &mut d);
-            all.push(d);
+        all.extend(idle_connections(server, &busy, own));
+    }
+    all
+}
+
+/// The connections on which no command runs, as `currentOp` lists them.
+fn idle_connections(server: &ServerState, busy: &[u64], own: Option<&str>) -> Vec<DocBuf> {
+    let mut all = Vec::new();
+    for c in server.connections.list() {
+        if busy.contains(&c.id) || c.busy.load(Ordering::Relaxed) {
+            continue;
         }
+        if own.is_some() && c.user.lock().as_deref() != own {
+            continue;
+        }
+        let mut d = doc! {
+            "type": "op",
+            "host": server.address.host.as_str(),
+            "desc": format!("conn{}", c.id),
+            "connectionId": c.id as i64,
+            "client": &*c.peer,
+            "active": false,
+        };
+        client(&c, &mut d);
+        all.push(d);
     }
     all
 }
 
 /// The documents of the aggregation stage `$currentOp`. The operand is already checked.
-pub(crate) fn stage(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
+/// Without `allUsers`, a user sees only the own operations.
+pub(crate) fn stage(server: &ServerState, op: &OpContext, operand: Doc<'_>) -> Vec<DocBuf> {
     let asked = |name: &str| matches!(operand.get(name), Some(Value::Bool(true)));
-    let mut all = operations(server, asked("idleConnections"), asked("truncateOps"));
-    if !matches!(operand.get("idleSessions"), Some(Value::Bool(false))) {
+    let own = op
+        .user()
+        .filter(|_| server.auth.required && !asked("allUsers"));
+    let mut all = operations(server, asked("idleConnections"), asked("truncateOps"), own);
+    if own.is_none() && !matches!(operand.get("idleSessions"), Some(Value::Bool(false))) {
         all.extend(server.transactions.idle(server));
     }
     if asked("idleCursors") {
         let idle = server.engine.cursors.list().into_iter();
-        all.extend(idle.filter(|c| c.used_by.is_none()).map(|c| {
+        let shown = |c: &CursorInfo| {
+            c.used_by.is_none() && (own.is_none() || c.owner.user.as_deref() == own)
+        };
+        all.extend(idle.filter(shown).map(|c| {
             doc! {
                 "type": "idleCursor",
                 "host": server.address.host.as_str(),
@@ -144,10 +177,13 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     let wanted = filter(Some(wanted.as_doc()), cx.op)?;
     let mut list = ArrayBuf::new();
-    let running = operations(cx.server, all, truncate).into_iter();
-    for d in running.chain(cx.server.transactions.idle(cx.server)) {
-        // There are no users, so every operation counts as the client's own.
-        let _ = own;
+    let user = auth::user_of(cx.server, cx.local).filter(|_| own);
+    let user = user.as_ref().map(|u| &*u.key);
+    let mut running = operations(cx.server, all, truncate, user);
+    if user.is_none() {
+        running.extend(cx.server.transactions.idle(cx.server));
+    }
+    for d in running {
         if let Some(f) = &wanted
             && !f.matches(d.as_doc(), cx.op.work())?
         {

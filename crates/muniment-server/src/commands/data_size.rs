@@ -1,8 +1,10 @@
 //! `dataSize`: of a collection, or of the documents in a range of an index.
 
+use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, RunsOn};
+use muniment_auth::action::{Action, Actions};
 use muniment_exec::{FindRequest, Hint, Source};
 use muniment_value::args::{Field, Types, opt};
 use muniment_value::{Code, Error, Result, Value, cmp_values};
@@ -27,8 +29,13 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Data),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Of(needs))
 };
+
+fn needs(asks: &Asks<'_>) -> bool {
+    let ns = asks.target().as_str().unwrap_or_default();
+    asks.may_on(ns, Actions::of(&[Action::Find]))
+}
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let began = Instant::now();

@@ -2,9 +2,11 @@
 //! MongoDB (two members that hold the same documents may number them differently), of capped
 //! collections in their natural order.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, RunsOn};
 use md5::{Digest, Md5};
+use muniment_auth::action::Action;
 use muniment_exec::stored_name;
 use muniment_op::Interrupt;
 use muniment_storage::{Collection, Direction, KeyRange, Snapshot};
@@ -22,7 +24,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     is_read_operation: |_| true,
     run,
     runs_on: Some(RunsOn::Data),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::database(&[Action::DbHash]))
 };
 
 /// System collections that are data like others.

@@ -1,8 +1,10 @@
 //! `dbStats`.
 
 use super::coll_stats::scale;
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, RunsOn};
+use muniment_auth::action::Action;
 use muniment_value::Result;
 use muniment_value::args::{Field, Types, opt};
 
@@ -19,7 +21,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Data),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::database(&[Action::DbStats]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

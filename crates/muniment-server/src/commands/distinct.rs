@@ -1,8 +1,10 @@
 //! `distinct`.
 
 use super::hint;
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Explained, Kind, Target};
+use muniment_auth::action::Action;
 use muniment_exec::{DistinctRequest, Explainable};
 use muniment_value::args::{Args, Field, Types, opt, refused, req};
 use muniment_value::{Doc, Error, Result, Value};
@@ -29,7 +31,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     snapshot_reads: true,
     explain: Some(explain),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::collection(&[Action::Find]))
 };
 
 /// The request that the arguments describe.

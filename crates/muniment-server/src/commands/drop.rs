@@ -1,7 +1,9 @@
 //! `drop`.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
+use muniment_auth::action::Action;
 use muniment_exec::{BUCKETS, OPLOG, Source};
 use muniment_value::args::{Types, refused};
 use muniment_value::{Code, Error, Result};
@@ -17,7 +19,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: &[refused("collectionUUID", Types::BINARY)],
     run,
     drops_collection: true,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::collection(&[Action::DropCollection]))
 };
 
 /// Refuses to drop the server's own collections.

@@ -1,7 +1,9 @@
 //! `dropDatabase`.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_value::args::Types;
 use muniment_value::{Code, Error, Result, doc, number};
 
@@ -13,7 +15,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     api_v1: true,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::database(&[Action::DropDatabase]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

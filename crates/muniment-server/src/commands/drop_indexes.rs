@@ -1,8 +1,10 @@
 //! `dropIndexes`.
 
 use super::create_indexes::counted;
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
+use muniment_auth::action::Action;
 use muniment_exec::TimeSeries;
 use muniment_storage::Collection;
 use muniment_value::args::{Types, check_type, req};
@@ -22,7 +24,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: &[req("index", Types::ANY)],
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::collection(&[Action::DropIndex]))
 };
 
 fn is_id_key(key: Doc<'_>) -> bool {

@@ -1,7 +1,9 @@
 //! `dropSearchIndex`.
 
 use super::search_index::REFUSED;
+use crate::auth::Needs;
 use crate::registry::CommandSpec;
+use muniment_auth::action::Action;
 use muniment_value::args::{Field, Types, opt};
 
 const FIELDS: &[Field] = &[opt("id", Types::STRING), opt("name", Types::STRING)];
@@ -10,5 +12,6 @@ const FIELDS: &[Field] = &[opt("id", Types::STRING), opt("name", Types::STRING)]
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "dropSearchIndex",
     fields: FIELDS,
+    needs: Needs::collection(&[Action::DropSearchIndex]),
     ..REFUSED
 };

@@ -1,8 +1,9 @@
 //! `endSessions`.
 
 use super::sessions_of;
+use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{Access, CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind};
 use muniment_storage::SessionKey;
 use muniment_value::Result;
 use std::collections::HashSet;
@@ -12,10 +13,9 @@ pub const COMMAND: CommandSpec = CommandSpec {
     name: "endSessions",
     doc: "Ends logical sessions with their cursors",
     kind: Kind::Admin,
-    access: Access::Anyone,
     api_v1: true,
     run: end,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Login)
 };
 
 fn end(cx: &mut CommandContext<'_>) -> Result<()> {

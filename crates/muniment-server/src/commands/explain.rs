@@ -1,6 +1,7 @@
 //! `explain`.
 
 use super::query_shape;
+use crate::auth::{self, Asks, Needs};
 use crate::context::CommandContext;
 use crate::generic::Generic;
 use crate::namespace;
@@ -19,9 +20,16 @@ pub const COMMAND: CommandSpec = CommandSpec {
     read_concern: true,
     api_v1: true,
     fields: FIELDS,
+    secret: |body| body.first().is_some_and(|e| auth::is_secret(e.value())),
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Of(needs))
 };
+
+/// To explain a command takes what it takes to run it.
+fn needs(asks: &Asks<'_>) -> bool {
+    let command = asks.target().as_doc().unwrap_or(Doc::EMPTY);
+    asks.may_run(asks.request.db, command)
+}
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let verbosity = match cx.args.str("verbosity") {

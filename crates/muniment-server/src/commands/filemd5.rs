@@ -1,8 +1,11 @@
 //! `filemd5`: the checksum of a GridFS file, which old drivers ask for.
 
+use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, RunsOn};
 use md5::{Digest, Md5};
+use muniment_auth::action::Action;
+use muniment_auth::resource::Target as On;
 use muniment_exec::FindRequest;
 use muniment_value::args::{Field, Types, opt, refused};
 use muniment_value::{Doc, Error, Result, Value, doc, number};
@@ -21,8 +24,14 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Data),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Of(needs))
 };
+
+fn needs(asks: &Asks<'_>) -> bool {
+    let root = asks.request.body.get_str("root").unwrap_or("fs");
+    let chunks = format!("{root}.chunks");
+    asks.may_one(On::Collection(asks.request.db, &chunks), Action::Find)
+}
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let root = cx.args.str("root").unwrap_or("fs");

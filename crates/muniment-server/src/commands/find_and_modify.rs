@@ -1,8 +1,10 @@
 //! `findAndModify`.
 
 use super::hint;
+use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Explained, Kind, Statements, Target};
+use muniment_auth::action::{Action, Actions};
 use muniment_exec::{Explainable, FindAndModifyRequest};
 use muniment_value::args::{Args, Field, Types, opt};
 use muniment_value::{Doc, Result};
@@ -41,8 +43,20 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     statements: Statements::One,
     explain: Some(explain),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Of(needs))
 };
+
+fn needs(asks: &Asks<'_>) -> bool {
+    let mut actions = Actions::of(&[Action::Find]);
+    match asks.has("remove") {
+        true => actions.insert(Action::Remove),
+        false => actions.insert(Action::Update),
+    }
+    if asks.has("upsert") {
+        actions.insert(Action::Insert);
+    }
+    asks.may_here(asks.with_bypass(actions))
+}
 
 /// The request that the arguments describe.
 pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<FindAndModifyRequest<'a>> {

@@ -1,7 +1,9 @@
 //! `fsync`.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_value::Result;
 use muniment_value::args::{Field, Types, idle, opt, refused};
 
@@ -23,7 +25,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     fields: FIELDS,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::Fsync]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

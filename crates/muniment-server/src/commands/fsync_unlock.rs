@@ -1,6 +1,8 @@
 //! `fsyncUnlock`.
 
+use crate::auth::Needs;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -19,5 +21,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.field("lockCount", i64::from(depth));
         Ok(())
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::Unlock]))
 };

@@ -1,8 +1,10 @@
 //! `getClusterParameter`.
 
+use crate::auth::Needs;
 use crate::cluster_parameters::{self, ALL};
 use crate::context::CommandContext;
 use crate::registry::CommandSpec;
+use muniment_auth::action::Action;
 use muniment_value::args::missing_field;
 use muniment_value::{ArrayBuf, Error, Result, Value};
 
@@ -13,7 +15,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     open_fields: true,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::GetClusterParameter]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -1,6 +1,8 @@
 //! `getCmdLineOpts`.
 
+use crate::auth::Needs;
 use crate::registry::CommandSpec;
+use muniment_auth::action::Action;
 use muniment_value::ArrayBuf;
 
 /// The command.
@@ -14,5 +16,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.field("parsed", &o.parsed);
         Ok(())
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::GetCmdLineOpts]))
 };

@@ -1,7 +1,9 @@
 //! `getDefaultRWConcern`.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_logger::now_ms;
 use muniment_value::args::{Types, idle};
 use muniment_value::{Result, Value, doc};
@@ -18,7 +20,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
         "memory and disk always agree here",
     )],
     run: |cx| write(cx),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::GetDefaultRWConcern]))
 };
 
 /// Writes the defaults that are in force into the reply.

@@ -2,9 +2,11 @@
 //! newest sample of its recorder; here everything is measured when the command asks.
 
 use super::{coll_stats, repl_set_get_status, server_status};
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::machine_figures;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_exec::{OPLOG, Source};
 use muniment_logger::now_ms;
 use muniment_value::{DocBuf, Result, Value, doc};
@@ -16,7 +18,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     admin_only: true,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[
+        Action::ServerStatus,
+        Action::ReplSetGetStatus,
+    ]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

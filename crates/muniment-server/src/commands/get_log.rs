@@ -1,6 +1,8 @@
 //! `getLog`.
 
+use crate::auth::Needs;
 use crate::registry::CommandSpec;
+use muniment_auth::action::Action;
 use muniment_value::args::Types;
 use muniment_value::{ArrayBuf, Error, array};
 
@@ -26,5 +28,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.field("log", lines.iter().collect::<ArrayBuf>());
         Ok(())
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::GetLog]))
 };

@@ -1,5 +1,6 @@
 //! `getMore`.
 
+use crate::auth::{self, Needs};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::namespace;
@@ -32,7 +33,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     runs_on: Some(RunsOn::Data),
     snapshot_reads: true,
     is_change_stream,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Login)
 };
 
 /// Whether the cursor is that of a change stream.
@@ -47,6 +48,13 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let Value::Int64(id) = cx.typed_target(Types::LONG)? else {
         return Err(Error::internal("a cursor id that is no long"));
     };
+    // If rights have changed since the cursor was opened, its user has to be allowed to open it still.
+    if let Some(user) = auth::user_of(cx.server, cx.local)
+        && let Some(origin) = cx.engine().cursors.opened_before(id, user.generation)
+        && !auth::may_still(cx.request, &user, origin.command())
+    {
+        return Err(auth::refused(cx.spec, cx.request));
+    }
     let collection = cx.args.str("collection").unwrap_or_default();
     namespace::check_collection(cx.db(), collection)?;
     let request = GetMoreRequest {

@@ -1,7 +1,9 @@
 //! `getParameter`.
 
+use crate::auth::Needs;
 use crate::parameters;
 use crate::registry::CommandSpec;
+use muniment_auth::action::Action;
 use muniment_value::args::{Field, Types, check_type, opt};
 use muniment_value::{Code, Error, Result, Value};
 
@@ -20,7 +22,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     fields: FIELDS,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::GetParameter]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -1,9 +1,11 @@
 //! `hello`: the handshake, and waiting for a change of the topology.
 
+use crate::auth::{self, Needs};
 use crate::connections::ClientInfo;
 use crate::context::CommandContext;
-use crate::registry::{Access, CommandSpec};
+use crate::registry::CommandSpec;
 use crate::server::MAX_WIRE_VERSION;
+use muniment_auth::names::UserName;
 use muniment_logger::now_ms;
 use muniment_member::describe;
 use muniment_op::Both;
@@ -22,16 +24,8 @@ pub(super) const FIELDS: &[Field] = &[
     opt("helloOk", Types::SAFE_BOOL),
     opt("client", Types::OBJECT),
     opt("compression", Types::ARRAY),
-    idle(
-        "saslSupportedMechs",
-        Types::ANY,
-        "no user has a password here",
-    ),
-    idle(
-        "speculativeAuthenticate",
-        Types::OBJECT,
-        "a driver falls back to authenticating afterwards",
-    ),
+    opt("saslSupportedMechs", Types::ANY),
+    opt("speculativeAuthenticate", Types::OBJECT),
     opt("topologyVersion", Types::OBJECT),
     opt("maxAwaitTimeMS", Types::NUMBER),
     idle(
@@ -48,39 +42,43 @@ pub(super) const FIELDS: &[Field] = &[
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "hello",
     doc: "Handshake: who the server is and what it can",
-    access: Access::Anyone,
     api_v1: true,
     open_fields: true,
     fields: FIELDS,
     run: |cx| run(cx, "isWritablePrimary"),
     while_stopping: true,
+    secret: |body| body.get("speculativeAuthenticate").is_some(),
     logged_when_slow: false,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Nothing)
 };
 
-/// Refuses a `saslSupportedMechs` that does not name a user, as `db.user` or as `{user, db}`.
+/// The user that `saslSupportedMechs` names, as `db.user` or as `{user, db}`.
 ///
 /// # Errors
 /// 14 TypeMismatch, 2 BadValue.
-fn check_user(v: Value<'_>) -> Result<()> {
+fn asked_user(v: Value<'_>) -> Result<UserName> {
     let named = match v {
-        Value::String(s) => s.contains('.'),
-        Value::Document(d) => d.get_str("user").is_some() && d.get_str("db").is_some(),
-        v => return check_type("hello", "saslSupportedMechs", Types::STRING, v.ty()),
+        Value::String(s) => s.split_once('.').map(|(db, user)| UserName::new(user, db)),
+        Value::Document(d) => match (d.get_str("user"), d.get_str("db")) {
+            (Some(user), Some(db)) => Some(UserName::new(user, db)),
+            _ => None,
+        },
+        v => {
+            check_type("hello", "saslSupportedMechs", Types::STRING, v.ty())?;
+            None
+        }
     };
-    match named {
-        true => Ok(()),
-        false => Err(Error::bad_value(format!(
+    named.ok_or_else(|| {
+        Error::bad_value(format!(
             "UserName must contain a '.' separated database.user pair, but is {}",
             v.to_display()
-        ))),
-    }
+        ))
+    })
 }
 
 pub(super) fn run(cx: &mut CommandContext<'_>, primary: &str) -> Result<()> {
-    if let Some(user) = cx.request.body.get("saslSupportedMechs") {
-        check_user(user)?;
-    }
+    let asked = cx.args.get("saslSupportedMechs");
+    let asked = asked.map(asked_user).transpose()?;
     if let Some(client) = cx.args.doc("client") {
         note_client(cx, client)?;
     }
@@ -98,6 +96,10 @@ pub(super) fn run(cx: &mut CommandContext<'_>, primary: &str) -> Result<()> {
     // state twice; in the other order it would miss a change.
     let counter = cx.server.topology.counter();
     cx.local.streamed = cx.exhaust.then_some(counter);
+    // Whatever fails, the client then logs in by saslStart.
+    let mechanisms = asked.and_then(|name| auth::mechanisms_of(cx.server, &name).ok().flatten());
+    let login = cx.args.doc("speculativeAuthenticate");
+    let login = login.and_then(|d| auth::speculative(cx.server, cx.conn, cx.local, &**cx.op, d));
     let w = &mut cx.reply;
     if hello_ok {
         w.field("helloOk", true);
@@ -126,6 +128,13 @@ pub(super) fn run(cx: &mut CommandContext<'_>, primary: &str) -> Result<()> {
     if cx.args.get("compression").is_some() && !cx.local.compressors.is_empty() {
         let names: ArrayBuf = cx.local.compressors.iter().map(|c| c.name()).collect();
         w.field("compression", names);
+    }
+    if let Some(mechanisms) = mechanisms {
+        let names: ArrayBuf = mechanisms.iter().map(String::as_str).collect();
+        w.field("saslSupportedMechs", names);
+    }
+    if let Some(login) = login {
+        w.field("speculativeAuthenticate", login);
     }
     cx.local.greeted = true;
     Ok(())

@@ -1,7 +1,9 @@
 //! `hostInfo`.
 
+use crate::auth::Needs;
 use crate::options::{machine_memory, memory_limit};
 use crate::registry::CommandSpec;
+use muniment_auth::action::Action;
 use muniment_logger::now_ms;
 use muniment_value::{DocBuf, Value, doc};
 use std::collections::BTreeSet;
@@ -41,7 +43,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
         w.field("extra", extra(&cpu));
         Ok(())
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::HostInfo]))
 };
 
 /// The name and version of the Linux distribution.

@@ -1,10 +1,12 @@
 //! `insert`.
 
+use crate::auth::Needs;
 use crate::commands::write_reply::{check_batch, report};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Statements, Target};
+use muniment_auth::action::{Action, Actions};
 use muniment_exec::InsertOptions;
 use muniment_value::Result;
 use muniment_value::args::{Field, Types, opt, refused};
@@ -38,7 +40,9 @@ pub const COMMAND: CommandSpec = CommandSpec {
         many: |_| false,
         many_text: "",
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Of(|asks| {
+        asks.may_here(asks.with_bypass(Actions::of(&[Action::Insert])))
+    }))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

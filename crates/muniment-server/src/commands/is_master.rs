@@ -1,18 +1,18 @@
 //! `isMaster`: the handshake under its old name.
 
 use super::hello;
-use crate::registry::{Access, CommandSpec};
+use crate::auth::Needs;
+use crate::registry::CommandSpec;
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "isMaster",
     aliases: &["ismaster"],
     doc: "Handshake under its old name",
-    access: Access::Anyone,
     open_fields: true,
     fields: hello::FIELDS,
     run: |cx| hello::run(cx, "ismaster"),
     while_stopping: true,
     logged_when_slow: false,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Nothing)
 };

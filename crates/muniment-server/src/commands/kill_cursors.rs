@@ -1,5 +1,6 @@
 //! `killCursors`.
 
+use crate::auth::{self, Needs};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_value::args::{Types, req};
@@ -15,7 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: &[req("cursors", Types::ARRAY)],
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Login)
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
@@ -35,7 +36,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         }
     }
     let owner = cx.cursor_owner();
-    let done = cx.engine().cursors.kill(&ids, &owner);
+    // Without the right to end those of others, a user ends the own cursors.
+    let any = auth::user_of(cx.server, cx.local).is_some_and(|user| user.may_end_cursors(cx.ns()));
+    let done = cx.engine().cursors.kill(&ids, &owner, any);
     let list = |ids: &[i64]| ids.iter().collect::<ArrayBuf>();
     cx.reply.field("cursorsKilled", list(&done.killed));
     cx.reply.field("cursorsNotFound", list(&done.not_found));

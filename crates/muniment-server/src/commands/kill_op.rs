@@ -1,6 +1,8 @@
 //! `killOp`.
 
+use crate::auth::{self, Needs};
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_value::args::{Types, opt};
 use muniment_value::{Code, Error, Result, Value, number};
 
@@ -14,11 +16,20 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: &[opt("op", Types::ANY)],
     run: |cx| {
         let id = operation(cx.args.get("op"))?;
+        // A user may end the own operations without more.
+        if let Some(user) = auth::user_of(cx.server, cx.local)
+            && !auth::may_on_cluster(cx.server, cx.local, Action::Killop)
+        {
+            let op = cx.engine().operations.get(id);
+            if op.is_none_or(|op| op.user() != Some(&*user.key)) {
+                return Err(auth::refused(cx.spec, cx.request));
+            }
+        }
         cx.engine().operations.kill(id);
         cx.reply.field("info", "attempting to kill op");
         Ok(())
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Login)
 };
 
 /// The operation that `op` names: a whole number of 32 bits, which may be given as a signed one.

@@ -1,18 +1,22 @@
 //! `killSessions`.
 
 use super::{kill, sessions_of};
+use crate::auth::{self, Needs};
 use crate::registry::{CommandSpec, Kind};
+use muniment_storage::SessionKey;
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "killSessions",
-    doc: "Interrupts what runs in logical sessions; an empty list: in all",
+    doc: "Interrupts what runs in logical sessions; an empty list: in all of the user",
     open_fields: true,
     kind: Kind::Admin,
     run: |cx| {
         let named = sessions_of(cx)?;
-        kill(cx, &named, |_| named.is_empty());
+        let own = auth::user_of(cx.server, cx.local).map(|u| u.digest);
+        let is_own = |key: &SessionKey| own.is_none_or(|own| key.user == own);
+        kill(cx, &named, |key| named.is_empty() && is_own(key));
         Ok(())
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Login)
 };

@@ -1,11 +1,14 @@
 //! `listCollections`.
 
 use super::cursor_reply::{answer, filter};
+use crate::auth::{self, Asks, Needs};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, RunsOn};
+use muniment_auth::action::{Action, Actions};
+use muniment_auth::resource::Target as On;
 use muniment_exec::{BUCKETS, OPLOG, View, buckets_options, generated_in};
 use muniment_storage::{Collection, IndexSpec};
-use muniment_value::args::{Field, Types, idle, opt};
+use muniment_value::args::{Field, Types, opt};
 use muniment_value::{DocBuf, Result, Value, doc};
 use std::sync::Arc;
 
@@ -13,11 +16,7 @@ const FIELDS: &[Field] = &[
     opt("filter", Types::OBJECT),
     opt("nameOnly", Types::BOOL),
     opt("cursor", Types::OBJECT),
-    idle(
-        "authorizedCollections",
-        Types::BOOL,
-        "everybody may see everything",
-    ),
+    opt("authorizedCollections", Types::BOOL),
 ];
 
 /// The command.
@@ -29,8 +28,14 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Readable),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Of(needs))
 };
+
+/// A user may see the names of those collections on which the user may do anything.
+fn needs(asks: &Asks<'_>) -> bool {
+    (asks.has("nameOnly") && asks.has("authorizedCollections"))
+        || asks.may_one(On::Database(asks.request.db), Action::ListCollections)
+}
 
 /// The documents that the filter is applied to and that the reply shows; with `name_only`, only names and
 /// kinds.
@@ -117,7 +122,16 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let wanted = filter(cx.args.doc("filter"), cx.op)?;
     let name_only = cx.args.bool("nameOnly", false);
     let mut all = Vec::new();
+    let user = auth::user_of(cx.server, cx.local);
+    let user = user.filter(|_| cx.args.bool("authorizedCollections", false));
     let mut add = |d: DocBuf| -> Result<()> {
+        let on = On::Collection(cx.db(), d.as_doc().get_str("name").unwrap_or_default());
+        if user
+            .as_ref()
+            .is_some_and(|u| !u.privileges.allows_any_of(&on, &Actions::ALL))
+        {
+            return Ok(());
+        }
         match &wanted {
             Some(f) if !f.matches(d.as_doc(), cx.op.work())? => {}
             _ => all.push(d),

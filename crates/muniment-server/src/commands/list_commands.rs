@@ -1,6 +1,7 @@
 //! `listCommands`.
 
-use crate::registry::{Access, CommandSpec, registry};
+use crate::auth::Needs;
+use crate::registry::{CommandSpec, registry};
 use muniment_value::{ArrayBuf, DocBuf, doc};
 
 /// The command.
@@ -8,7 +9,6 @@ pub const COMMAND: CommandSpec = CommandSpec {
     name: "listCommands",
     doc: "The commands there are",
     open_fields: true,
-    access: Access::Anyone,
     run: |cx| {
         let mut all = DocBuf::with_capacity(8192);
         for c in registry() {
@@ -16,7 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
                 c.name,
                 doc! {
                     "help": c.doc,
-                    "requiresAuth": c.access != Access::Anyone,
+                    "requiresAuth": !matches!(c.needs, Needs::Nothing),
                     "secondaryOk": !c.write_concern,
                     "adminOnly": c.admin_only,
                     "apiVersions": if c.api_v1 { ["1"].iter().collect() } else { ArrayBuf::new() },
@@ -28,5 +28,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.field("commands", all);
         Ok(())
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Nothing)
 };

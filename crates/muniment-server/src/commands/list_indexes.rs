@@ -1,8 +1,10 @@
 //! `listIndexes`.
 
 use super::cursor_reply::answer;
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, RunsOn, Target};
+use muniment_auth::action::Action;
 use muniment_exec::{Source, TimeSeries};
 use muniment_storage::Collection;
 use muniment_value::args::{Field, Types, idle, opt};
@@ -28,7 +30,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Readable),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::collection(&[Action::ListIndexes]))
 };
 
 /// The `_id` index of a clustered collection as the reply shows it.

@@ -1,7 +1,9 @@
 //! `listSearchIndexes`: asks as a command what the stage `$listSearchIndexes` asks in a pipeline.
 
 use super::search_index::REFUSED;
+use crate::auth::Needs;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_value::args::{Field, Types, opt};
 
 const FIELDS: &[Field] = &[opt("id", Types::STRING), opt("name", Types::STRING)];
@@ -11,5 +13,6 @@ pub const COMMAND: CommandSpec = CommandSpec {
     name: "listSearchIndexes",
     kind: Kind::Diagnostic,
     fields: FIELDS,
+    needs: Needs::collection(&[Action::ListSearchIndexes]),
     ..REFUSED
 };

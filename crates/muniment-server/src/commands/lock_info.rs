@@ -3,7 +3,9 @@
 //! There is no lock manager: records are latched only for the moment of their write. The one lock that can be
 //! held for long is that of fsyncLock.
 
+use crate::auth::Needs;
 use crate::registry::CommandSpec;
+use muniment_auth::action::Action;
 use muniment_value::{ArrayBuf, array, doc};
 
 /// The command.
@@ -29,5 +31,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.field("lockInfo", locks);
         Ok(())
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::ServerStatus]))
 };

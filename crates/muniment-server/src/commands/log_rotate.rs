@@ -1,7 +1,9 @@
 //! `logRotate`.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_value::{Code, Error, Result, Value};
 
 /// The command.
@@ -11,7 +13,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     admin_only: true,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::LogRotate]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

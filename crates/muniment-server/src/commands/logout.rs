@@ -1,12 +1,15 @@
 //! `logout`.
 
-use crate::registry::{Access, CommandSpec};
+use crate::auth::{self, Needs};
+use crate::registry::CommandSpec;
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "logout",
-    doc: "Ends the authentication of the connection; there is none",
-    access: Access::Anyone,
-    run: |_| Ok(()),
-    ..CommandSpec::DEFAULT
+    doc: "Ends the login of the connection",
+    run: |cx| {
+        auth::log_out(cx.conn, cx.local);
+        Ok(())
+    },
+    ..CommandSpec::needing(Needs::Nothing)
 };

@@ -3,8 +3,11 @@
 //!
 //! Old; kept for clients that still send it. All emitted values are held in memory, up to a limit.
 
+use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Explained, Kind, Target};
+use muniment_auth::action::{Action, Actions};
+use muniment_auth::resource::Target as On;
 use muniment_exec::{
     AggregateRequest, CountRequest, Explainable, FindRequest, MapReduceRequest, Verbosity,
 };
@@ -49,8 +52,30 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     writes_output,
     explain: Some(explain),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Of(needs))
 };
+
+fn needs(asks: &Asks<'_>) -> bool {
+    let into = |db: &str, name: &str| {
+        let all = [Action::Insert, Action::Update, Action::Remove];
+        asks.may(
+            On::Collection(db, name),
+            asks.with_bypass(Actions::of(&all)),
+        )
+    };
+    let own = asks.request.db;
+    let writes = match asks.request.body.get("out") {
+        Some(Value::String(name)) => into(own, name),
+        Some(Value::Document(d)) => {
+            let db = d.get_str("db").unwrap_or(own);
+            ["replace", "merge", "reduce"]
+                .iter()
+                .all(|how| d.get_str(how).is_none_or(|name| into(db, name)))
+        }
+        _ => true,
+    };
+    writes && asks.may_here(Actions::of(&[Action::Find]))
+}
 
 /// The most that the emitted pairs may take, in bytes.
 const MAX_EMITTED: usize = 100 << 20;

@@ -1,5 +1,6 @@
 //! The commands: one file each, one line each in the sorted registry.
 
+use crate::auth;
 use crate::context::CommandContext;
 use crate::generic::session_key;
 use crate::registry::CommandSpec;
@@ -9,6 +10,7 @@ use muniment_value::args::Args;
 use muniment_value::{Error, Result, Value};
 use std::collections::HashSet;
 
+mod accounts;
 mod capped_copy;
 mod clustering;
 mod coll_mod_index;
@@ -51,7 +53,9 @@ registry! {
     count,
     create,
     create_indexes,
+    create_role,
     create_search_indexes,
+    create_user,
     current_op,
     data_size,
     db_hash,
@@ -59,9 +63,13 @@ registry! {
     delete,
     distinct,
     drop,
+    drop_all_roles_from_database,
+    drop_all_users_from_database,
     drop_database,
     drop_indexes,
+    drop_role,
     drop_search_index,
+    drop_user,
     end_sessions,
     explain,
     filemd5,
@@ -76,9 +84,13 @@ registry! {
     get_log,
     get_more,
     get_parameter,
+    grant_privileges_to_role,
+    grant_roles_to_role,
+    grant_roles_to_user,
     hello,
     host_info,
     insert,
+    invalidate_user_cache,
     is_master,
     kill_all_sessions,
     kill_all_sessions_by_pattern,
@@ -118,6 +130,12 @@ registry! {
     repl_set_step_down,
     repl_set_step_up,
     repl_set_sync_from,
+    revoke_privileges_from_role,
+    revoke_roles_from_role,
+    revoke_roles_from_user,
+    roles_info,
+    sasl_continue,
+    sasl_start,
     server_status,
     set_cluster_parameter,
     set_default_rw_concern,
@@ -130,7 +148,9 @@ registry! {
     test_version2,
     top,
     update,
+    update_role,
     update_search_index,
+    update_user,
     users_info,
     validate,
     validate_db_metadata,
@@ -152,7 +172,11 @@ fn sessions_of(cx: &CommandContext<'_>) -> Result<Vec<SessionKey>> {
     list.iter()
         .filter(|e| !matches!(e.value(), Value::Null))
         .map(|e| match e.value() {
-            Value::Document(d) => session_key(d),
+            Value::Document(d) => {
+                let mut key = session_key(d)?;
+                auth::own_session(cx.server, cx.local, &mut key)?;
+                Ok(key)
+            }
             v => Err(wrong(&format!("{name}.{}", e.name()), v, "object")),
         })
         .collect()

@@ -1,13 +1,13 @@
 //! `ping`.
 
-use crate::registry::{Access, CommandSpec};
+use crate::auth::Needs;
+use crate::registry::CommandSpec;
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "ping",
     doc: "Answers ok",
-    access: Access::Anyone,
     api_v1: true,
     run: |_| Ok(()),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Nothing)
 };

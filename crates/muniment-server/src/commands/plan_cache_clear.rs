@@ -1,7 +1,9 @@
 //! `planCacheClear`, and what the planCache commands share: the query shape that they name.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, RunsOn, Target};
+use muniment_auth::action::Action;
 use muniment_exec::{ShapeSpec, shape_without_query};
 use muniment_value::{Doc, Error, Result, Value};
 
@@ -14,7 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     run,
     runs_on: Some(RunsOn::Readable),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::collection(&[Action::PlanCacheWrite]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

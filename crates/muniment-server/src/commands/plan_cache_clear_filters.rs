@@ -1,8 +1,10 @@
 //! `planCacheClearFilters`.
 
 use super::plan_cache_clear::shape;
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, RunsOn, Target};
+use muniment_auth::action::Action;
 use muniment_value::Result;
 
 /// The command.
@@ -14,7 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     run,
     runs_on: Some(RunsOn::Readable),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::collection(&[Action::PlanCacheIndexFilter]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

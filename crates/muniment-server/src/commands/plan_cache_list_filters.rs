@@ -1,7 +1,9 @@
 //! `planCacheListFilters`.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, RunsOn, Target};
+use muniment_auth::action::Action;
 use muniment_value::{ArrayBuf, Result};
 
 /// The command.
@@ -13,7 +15,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     run,
     runs_on: Some(RunsOn::Readable),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::collection(&[Action::PlanCacheIndexFilter]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

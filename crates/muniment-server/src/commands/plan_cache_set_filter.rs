@@ -1,8 +1,10 @@
 //! `planCacheSetFilter`.
 
 use super::plan_cache_clear::not_an_object;
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, RunsOn, Target};
+use muniment_auth::action::Action;
 use muniment_exec::ShapeSpec;
 use muniment_value::args::missing_field;
 use muniment_value::{Doc, Error, Result, Value, ValueBuf};
@@ -16,7 +18,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     run,
     runs_on: Some(RunsOn::Readable),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::collection(&[Action::PlanCacheIndexFilter]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

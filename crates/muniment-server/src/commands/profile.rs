@@ -1,8 +1,11 @@
 //! `profile`.
 
+use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::profiler;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
+use muniment_auth::resource::Target as On;
 use muniment_query::QueryContext;
 use muniment_query::filter::Filter;
 use muniment_value::args::{Field, Types, opt};
@@ -24,8 +27,18 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     profiled: false,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Of(needs))
 };
+
+/// What is recorded may be seen by users who may read the records.
+fn needs(asks: &Asks<'_>) -> bool {
+    let db = asks.request.db;
+    let changes = ["slowms", "sampleRate", "filter"];
+    let only_asks = number::to_i64_exact(asks.target()) == Some(-1)
+        && changes.iter().all(|f| asks.request.body.get(f).is_none());
+    asks.may_one(On::Database(db), Action::EnableProfiler)
+        || (only_asks && asks.may_one(On::Collection(db, "system.profile"), Action::Find))
+}
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let level = cx.typed_target(Types::NUMBER)?;

@@ -1,8 +1,10 @@
 //! `reIndex`: builds a collection's indexes anew.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
+use muniment_auth::action::Action;
 use muniment_exec::Source;
 use muniment_value::{ArrayBuf, Code, Error, Result};
 
@@ -13,7 +15,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Ddl,
     target: Target::Collection,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::collection(&[Action::ReIndex]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -1,5 +1,6 @@
 //! `refreshLogicalSessionCacheNow`: only with the parameter enableTestCommands, as in MongoDB.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::own_collections;
 use crate::registry::{CommandSpec, Kind};
@@ -12,7 +13,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "Writes the sessions that were used into config.system.sessions, for tests",
     kind: Kind::Admin,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Login)
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

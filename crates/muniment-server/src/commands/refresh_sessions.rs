@@ -1,14 +1,14 @@
 //! `refreshSessions`.
 
 use super::sessions_of;
-use crate::registry::{Access, CommandSpec, Kind};
+use crate::auth::Needs;
+use crate::registry::{CommandSpec, Kind};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "refreshSessions",
     doc: "Keeps logical sessions from timing out",
     kind: Kind::Admin,
-    access: Access::Anyone,
     api_v1: true,
     run: |cx| {
         for id in sessions_of(cx)? {
@@ -17,5 +17,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         }
         Ok(())
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Login)
 };

@@ -1,6 +1,8 @@
 //! `removeQuerySettings`: refused on a standalone, as in MongoDB.
 
+use crate::auth::Needs;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_value::args::{Types, check_type};
 use muniment_value::{Code, Error};
 
@@ -23,5 +25,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
             "removeQuerySettings can only run on replica sets or sharded clusters",
         ))
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::QuerySettings]))
 };

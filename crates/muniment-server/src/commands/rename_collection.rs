@@ -1,8 +1,11 @@
 //! `renameCollection`.
 
+use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Names};
+use muniment_auth::action::{Action, Actions};
+use muniment_auth::resource::Target as On;
 use muniment_exec::is_generated;
 use muniment_value::args::{Types, opt, req, uuid};
 use muniment_value::{Code, Error, Result, Value, doc};
@@ -23,8 +26,41 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ],
     run,
     names: Names::Elsewhere,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Of(needs))
 };
+
+/// Within a database there is a right of its own for it, with which nobody gets to read a collection that
+/// could not be read before. Otherwise it takes what copying and dropping takes.
+fn needs(asks: &Asks<'_>) -> bool {
+    let from = asks.target().as_str().unwrap_or_default();
+    let to = asks.request.body.get_str("to").unwrap_or_default();
+    let db = |ns: &str| {
+        ns.split_once('.')
+            .map_or(String::new(), |(db, _)| db.to_string())
+    };
+    let reads = |ns| asks.may_on(ns, Actions::of(&[Action::Find]));
+    let drops = asks.has("dropTarget");
+    let may_drop = || asks.may_on(to, Actions::of(&[Action::DropCollection]));
+    let is_system = |ns: &str| {
+        ns.split_once('.')
+            .is_some_and(|(_, c)| c.starts_with("system."))
+    };
+    if db(from) == db(to)
+        && !is_system(from)
+        && !is_system(to)
+        && (!drops || may_drop())
+        && asks.may_one(On::Database(&db(from)), Action::RenameCollectionSameDB)
+    {
+        return reads(from) || !reads(to);
+    }
+    let mut writes = Actions::of(&[Action::Insert, Action::CreateIndex]);
+    if drops {
+        writes.insert(Action::DropCollection);
+    }
+    reads(from)
+        && asks.may_on(from, Actions::of(&[Action::DropCollection]))
+        && asks.may_on(to, writes)
+}
 
 fn illegal(message: impl Into<String>) -> Error {
     Error::new(Code::IllegalOperation, message)

@@ -1,7 +1,9 @@
 //! `replSetAbortPrimaryCatchUp`.
 
 use super::repl_set::set_of;
+use crate::auth::Needs;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_value::{Code, Error};
 
 /// The command.
@@ -17,5 +19,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
             "The node is not in catch-up mode.",
         ))
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetStateChange]))
 };

@@ -1,7 +1,8 @@
 //! `_replSetExport`: a member of the replica set copies what this one has.
 
 use super::repl_set::set_of;
-use crate::registry::{Access, CommandSpec, Kind};
+use crate::auth::Needs;
+use crate::registry::{CommandSpec, Kind};
 use muniment_member::{GREETING, export};
 use muniment_value::args::{Types, opt};
 
@@ -10,7 +11,6 @@ pub const COMMAND: CommandSpec = CommandSpec {
     name: "_replSetExport",
     doc: "Internal: another member of the replica set copies everything that is committed",
     kind: Kind::Admin,
-    access: Access::Member,
     admin_only: true,
     fields: &[
         opt(GREETING, Types::OBJECT),
@@ -27,5 +27,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.elements(reply.as_doc());
         Ok(())
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Member)
 };

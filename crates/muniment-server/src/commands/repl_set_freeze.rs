@@ -1,8 +1,10 @@
 //! `replSetFreeze`.
 
 use super::repl_set::{seconds, set_of};
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_value::{Error, Result};
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     admin_only: true,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetStateChange]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -1,7 +1,9 @@
 //! `replSetGetConfig`.
 
 use super::repl_set::set_of;
+use crate::auth::Needs;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_value::args::{Types, opt};
 
 /// The command.
@@ -20,5 +22,6 @@ pub const COMMAND: CommandSpec = CommandSpec {
         }
         Ok(())
     },
-    ..CommandSpec::DEFAULT
+    before_first_user: |_| true,
+    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetGetConfig]))
 };

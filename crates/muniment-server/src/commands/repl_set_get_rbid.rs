@@ -1,7 +1,9 @@
 //! `replSetGetRBID`.
 
 use super::repl_set::set_of;
+use crate::auth::Needs;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -14,5 +16,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.field("rbid", member.rollback_id as i32);
         Ok(())
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetGetStatus]))
 };

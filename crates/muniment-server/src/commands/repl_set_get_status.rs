@@ -1,9 +1,11 @@
 //! `replSetGetStatus`: the set as this member sees it.
 
 use super::repl_set::set_of;
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
 use crate::state::ServerState;
+use muniment_auth::action::Action;
 use muniment_consensus::{Counts, MemberId};
 use muniment_logger::now_ms;
 use muniment_member::{
@@ -22,7 +24,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     fields: &[opt("initialSync", Types::NUMBER)],
     run,
-    ..CommandSpec::DEFAULT
+    before_first_user: |_| true,
+    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetGetStatus]))
 };
 
 /// Writes the status into the reply.

@@ -1,8 +1,9 @@
 //! `_replSetHandOver`: a member asks the primary of its replica set to hand the lead over to it.
 
 use super::repl_set::set_of;
+use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{Access, CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind};
 use muniment_value::args::{Types, req};
 use muniment_value::{Error, Result, number};
 
@@ -11,11 +12,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     name: "_replSetHandOver",
     doc: "Internal: another member of the replica set asks for the lead",
     kind: Kind::Admin,
-    access: Access::Member,
     admin_only: true,
     fields: &[req("to", Types::NUMBER)],
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Member)
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -1,7 +1,9 @@
 //! `replSetHeartbeat`.
 
 use super::repl_set::set_of;
+use crate::auth::Needs;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_value::{Code, Error};
 
 /// The command.
@@ -21,5 +23,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
              replSetGetStatus",
         ))
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetHeartbeat]))
 };

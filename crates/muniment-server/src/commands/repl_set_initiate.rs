@@ -1,9 +1,11 @@
 //! `replSetInitiate`.
 
 use super::repl_set::set_of;
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
 use crate::replica_set::host_of;
+use muniment_auth::action::Action;
 use muniment_logger::hostname;
 use muniment_member::{HostPort, SetConfig, initiate};
 use muniment_value::{Code, Doc, Error, Result};
@@ -15,7 +17,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     admin_only: true,
     run,
-    ..CommandSpec::DEFAULT
+    before_first_user: |_| true,
+    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetConfigure]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

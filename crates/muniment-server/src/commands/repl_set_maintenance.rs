@@ -1,8 +1,10 @@
 //! `replSetMaintenance`.
 
 use super::repl_set::set_of;
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_value::Result;
 
 /// The command.
@@ -12,7 +14,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     admin_only: true,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetStateChange]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -1,7 +1,8 @@
 //! `_replSetProve`: two members prove to each other that they belong to the set, when one opens a connection
 //! to the other.
 
-use crate::registry::{Access, CommandSpec, Kind};
+use crate::auth::Needs;
+use crate::registry::{CommandSpec, Kind};
 use crate::replica_set::answer_proof;
 use muniment_value::args::{Types, opt};
 
@@ -10,7 +11,6 @@ pub const COMMAND: CommandSpec = CommandSpec {
     name: "_replSetProve",
     doc: "Internal: members of the replica set show each other that they know its key",
     kind: Kind::Admin,
-    access: Access::Anyone,
     admin_only: true,
     fields: &[
         opt("from", Types::STRING),
@@ -19,5 +19,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         opt("proofs", Types::ARRAY),
     ],
     run: answer_proof,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Nothing)
 };

@@ -1,8 +1,10 @@
 //! `replSetReconfig`.
 
 use super::repl_set::set_of;
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_member::SetConfig;
 use muniment_value::args::{Types, opt};
 use muniment_value::{Code, Error, Result, Value};
@@ -15,7 +17,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     fields: &[opt("force", Types::ANY)],
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetConfigure]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -1,8 +1,10 @@
 //! `replSetResizeOplog`.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::oplog_window;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_value::args::{Field, Types, opt};
 use muniment_value::{Code, Error, Result, Value, number};
 
@@ -19,7 +21,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     fields: FIELDS,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetResizeOplog]))
 };
 
 /// The range of `size` that MongoDB accepts, in MB.

@@ -1,8 +1,10 @@
 //! `replSetStepDown`.
 
 use super::repl_set::{seconds, set_of};
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_value::args::{Types, opt};
 use muniment_value::{Error, Result, number};
 use std::time::Duration;
@@ -23,7 +25,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
         opt("secondaryCatchUpPeriodSecs", Types::NUMBER),
     ],
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetStateChange]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

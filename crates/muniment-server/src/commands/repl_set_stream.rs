@@ -1,7 +1,8 @@
 //! `_replSetStream`: a member opens the connection on which it sends log records to this one.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{Access, CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind};
 use crate::replica_set::{host_of, named_set};
 use muniment_member::{GREETING, answer_greeting, greet};
 use muniment_value::Result;
@@ -12,11 +13,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     name: "_replSetStream",
     doc: "Internal: another member of the replica set begins to send",
     kind: Kind::Admin,
-    access: Access::Member,
     admin_only: true,
     fields: &[opt(GREETING, Types::OBJECT), opt("onlyChecks", Types::BOOL)],
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Member)
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -1,8 +1,10 @@
 //! `replSetSyncFrom`.
 
 use super::repl_set::set_of;
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_member::HostPort;
 use muniment_value::{Code, Error, Result};
 
@@ -13,7 +15,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     admin_only: true,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetStateChange]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

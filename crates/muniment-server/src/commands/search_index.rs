@@ -1,6 +1,7 @@
 //! The shared parts of the commands on indexes of Atlas Search. As a MongoDB server without a search process
 //! does, this one knows the commands and refuses them, after it has checked their arguments.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::search_indexes_refused;
@@ -13,7 +14,8 @@ pub(super) const REFUSED: CommandSpec = CommandSpec {
     kind: Kind::Ddl,
     target: Target::Collection,
     run,
-    ..CommandSpec::DEFAULT
+    // Each command names its own.
+    ..CommandSpec::needing(Needs::Member)
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

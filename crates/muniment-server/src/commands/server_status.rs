@@ -1,9 +1,11 @@
 //! `serverStatus`: every figure is measured, none is made up.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::metrics::{Counted, LATENCY_NAMES, OP_NAMES, Totals};
 use crate::registry::CommandSpec;
 use crate::server::{MONGODB_VERSION, VERSION};
+use muniment_auth::action::Action;
 use muniment_exec::TicketPool;
 use muniment_logger::now_ms;
 use muniment_member::{describe, oplog};
@@ -17,7 +19,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "Figures of the running server; a section's name with 0 leaves it out",
     open_fields: true,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::ServerStatus]))
 };
 
 type Section = fn(&CommandContext<'_>, &Totals) -> DocBuf;
@@ -49,6 +51,9 @@ const SECTIONS: &[(&str, Section)] = &[
     }),
     ("queues", queues),
     ("repl", replication),
+    ("security", |cx, _| {
+        doc! { "authentication": doc! { "mechanisms": cx.server.auth.figures.to_doc() } }
+    }),
     ("storageEngine", storage_engine),
     ("transactions", transactions),
     ("wiredTiger", cache_as_wired_tiger),

@@ -1,9 +1,11 @@
 //! `setClusterParameter`: the value is stored in `config.clusterParameters`, so that a restart keeps it.
 
+use crate::auth::Needs;
 use crate::cluster_parameters;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, RunsOn};
 use crate::replica_set::of_majority;
+use muniment_auth::action::Action;
 use muniment_value::args::Types;
 use muniment_value::{Code, Doc, Error, Result};
 
@@ -16,7 +18,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     run,
     runs_on: Some(RunsOn::Primary),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::SetClusterParameter]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -1,11 +1,13 @@
 //! `setDefaultRWConcern`: the defaults are stored in `config.settings`, so that a restart keeps them.
 
+use crate::auth::Needs;
 use crate::concern::{Levels, Provenance, ReadsIn, WriteConcern, check_read_concern};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, RunsOn};
 use crate::settings;
 use crate::settings::DefaultConcern;
 use crate::state::ServerState;
+use muniment_auth::action::Action;
 use muniment_exec::{OpContext, StatementOutcome, UpdateStatement};
 use muniment_logger::{Severity, now_ms};
 use muniment_member::W;
@@ -32,7 +34,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Primary),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::SetDefaultRWConcern]))
 };
 
 fn parse_write(d: Doc<'_>, member: bool) -> Result<Option<WriteConcern>> {

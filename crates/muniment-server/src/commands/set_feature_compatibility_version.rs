@@ -1,7 +1,9 @@
 //! `setFeatureCompatibilityVersion`.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, RunsOn};
+use muniment_auth::action::Action;
 use muniment_value::args::{Types, opt};
 use muniment_value::{Code, Error, Result, Value};
 
@@ -15,7 +17,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: &[opt("confirm", Types::SAFE_BOOL)],
     run,
     runs_on: Some(RunsOn::Primary),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::SetFeatureCompatibilityVersion]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -1,6 +1,8 @@
 //! `setIndexCommitQuorum`: refused on a standalone, as in MongoDB.
 
+use crate::auth::Needs;
 use crate::registry::{CommandSpec, Kind, RunsOn, Target};
+use muniment_auth::action::Action;
 use muniment_value::{Code, Error};
 
 /// The command.
@@ -18,5 +20,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         ))
     },
     runs_on: Some(RunsOn::Primary),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::collection(&[Action::CreateIndex]))
 };

@@ -1,9 +1,11 @@
 //! `setParameter`.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::generic::Generic;
 use crate::parameters;
 use crate::registry::CommandSpec;
+use muniment_auth::action::Action;
 use muniment_value::{Code, DocBuf, Error, Result};
 
 /// The command.
@@ -13,7 +15,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     open_fields: true,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::SetParameter]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

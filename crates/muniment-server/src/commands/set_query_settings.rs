@@ -1,6 +1,8 @@
 //! `setQuerySettings`: refused on a standalone, as in MongoDB.
 
+use crate::auth::Needs;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_value::args::{Types, check_type, req};
 use muniment_value::{Code, Error};
 
@@ -24,5 +26,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
             "setQuerySettings can only run on replica sets or sharded clusters",
         ))
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::QuerySettings]))
 };

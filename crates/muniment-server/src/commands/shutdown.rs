@@ -1,9 +1,11 @@
 //! `shutdown`.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::parameters::SHUTDOWN_PATIENCE_SECS;
 use crate::registry::{CommandSpec, Kind};
 use crate::signals;
+use muniment_auth::action::Action;
 use muniment_value::args::{Field, Types, opt};
 use muniment_value::{Code, Error, Result};
 use std::time::Duration;
@@ -21,7 +23,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     fields: FIELDS,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::Shutdown]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -1,5 +1,6 @@
 //! `startSession`.
 
+use crate::auth::{self, Needs};
 use crate::registry::{CommandSpec, Kind};
 use muniment_storage::SessionKey;
 use muniment_value::{Value, doc};
@@ -13,7 +14,9 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run: |cx| {
         let id = super::random_uuid();
         let most = cx.server.parameters.most_sessions();
-        cx.server.sessions.touch(&SessionKey::of_nobody(id), most)?;
+        let mut key = SessionKey::of_nobody(id);
+        auth::own_session(cx.server, cx.local, &mut key)?;
+        cx.server.sessions.touch(&key, most)?;
         cx.reply.field(
             "id",
             doc! { "id": Value::Binary { subtype: 4, bytes: &id } },
@@ -22,5 +25,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
             .field("timeoutMinutes", crate::sessions::TIMEOUT_MINUTES);
         Ok(())
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Login)
 };

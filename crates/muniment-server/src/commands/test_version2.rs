@@ -1,6 +1,7 @@
 //! `testVersion2`: does nothing, and is in no version of the Stable API. The own tests of drivers use it to
 //! try `apiStrict`. It exists only with the parameter enableTestCommands.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
 use muniment_value::{Code, Error, Result};
@@ -12,7 +13,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "Does nothing, outside the Stable API, for tests",
     kind: Kind::Diagnostic,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Login)
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

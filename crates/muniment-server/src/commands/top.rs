@@ -1,7 +1,9 @@
 //! `top`.
 
+use crate::auth::Needs;
 use crate::metrics::TOP_NAMES;
 use crate::registry::CommandSpec;
+use muniment_auth::action::Action;
 use muniment_value::{DocBuf, doc};
 
 /// The command.
@@ -25,5 +27,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.field("totals", totals);
         Ok(())
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::cluster(&[Action::Top]))
 };

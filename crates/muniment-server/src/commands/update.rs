@@ -1,10 +1,12 @@
 //! `update`.
 
 use super::hint;
+use crate::auth::{Asks, Needs};
 use crate::commands::write_reply::{check_batch, report};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::registry::{CommandSpec, Explained, Kind, Statements, Target};
+use muniment_auth::action::{Action, Actions};
 use muniment_exec::{Explainable, UpdateStatement};
 use muniment_value::args::{Args, Field, Types, opt, refused, req};
 use muniment_value::{Doc, Error, Result, Value};
@@ -63,8 +65,17 @@ pub const COMMAND: CommandSpec = CommandSpec {
         many_text: "multi=true",
     },
     explain: Some(explain),
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Of(needs))
 };
+
+fn needs(asks: &Asks<'_>) -> bool {
+    let upserts = |d: Doc<'_>| d.get("upsert").is_some_and(|v| v.truthy());
+    let mut actions = Actions::of(&[Action::Update]);
+    if asks.request.documents("updates").any(upserts) {
+        actions.insert(Action::Insert);
+    }
+    asks.may_here(asks.with_bypass(actions))
+}
 
 /// Parses one element of `updates`.
 pub(super) fn statement<'a>(

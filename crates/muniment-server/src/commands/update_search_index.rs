@@ -1,7 +1,9 @@
 //! `updateSearchIndex`.
 
 use super::search_index::REFUSED;
+use crate::auth::Needs;
 use crate::registry::CommandSpec;
+use muniment_auth::action::Action;
 use muniment_value::args::{Field, Types, opt, req};
 
 const FIELDS: &[Field] = &[
@@ -14,5 +16,6 @@ const FIELDS: &[Field] = &[
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "updateSearchIndex",
     fields: FIELDS,
+    needs: Needs::collection(&[Action::UpdateSearchIndex]),
     ..REFUSED
 };

@@ -1,8 +1,10 @@
 //! `validateDBMetadata`: lists the parts of the catalog that an API version does not have.
 
+use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::CommandSpec;
+use muniment_auth::action::Action;
 use muniment_storage::IndexSpec;
 use muniment_value::args::{Args, Field, Types, check_type, opt, req};
 use muniment_value::{ArrayBuf, Code, Doc, Error, Result, Value, doc};
@@ -27,7 +29,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     run,
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::database(&[Action::Validate]))
 };
 
 /// Checks the name of a database, which may be one that could not be created.

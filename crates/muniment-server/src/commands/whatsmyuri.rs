@@ -1,16 +1,16 @@
 //! `whatsmyuri`.
 
-use crate::registry::{Access, CommandSpec};
+use crate::auth::Needs;
+use crate::registry::CommandSpec;
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "whatsmyuri",
     doc: "The client's address as the server sees it",
     open_fields: true,
-    access: Access::Anyone,
     run: |cx| {
         cx.reply.field("you", &*cx.conn.peer);
         Ok(())
     },
-    ..CommandSpec::DEFAULT
+    ..CommandSpec::needing(Needs::Nothing)
 };

@@ -1,9 +1,10 @@
 //! What a connection may do whose caller has not proven that it is a member of the set.
 
 use super::named_set;
+use crate::auth::Needs;
 use crate::connections::ConnShared;
 use crate::context::{CommandContext, ConnLocal};
-use crate::registry::{Access, CommandSpec};
+use crate::registry::CommandSpec;
 use crate::state::ServerState;
 use muniment_logger::Severity;
 use muniment_member::{LONGEST_NAME, Proof, answer_proof};
@@ -39,7 +40,9 @@ pub fn check(
     local: &mut ConnLocal,
     spec: &CommandSpec,
 ) -> Result<()> {
-    if spec.access != Access::Member || server.keys.is_none() || matches!(local.proof, Proof::Given)
+    if !matches!(spec.needs, Needs::Member)
+        || server.keys.is_none()
+        || matches!(local.proof, Proof::Given)
     {
         return Ok(());
     }

@@ -1,5 +1,6 @@
 //! The fourth step: waiting until what was written is acknowledged as the write concern asks.
 
+use crate::auth;
 use crate::context::CommandContext;
 use crate::registry::{Kind, Names};
 use crate::replica_set;
@@ -81,17 +82,26 @@ fn unavailable(e: Error) -> Error {
     }
 }
 
-/// Puts in force at once what a client has written into the collections of settings, as MongoDB does.
+/// Puts in force at once what a client has written into the collections of settings, users and roles, as
+/// MongoDB does.
 pub fn take_settings(cx: &CommandContext<'_>) {
-    let of = |ns: &str| ns.split_once('.').is_some_and(|(db, _)| db == settings::DB);
+    if writes_to(cx, settings::DB) {
+        settings::take_for_client(cx.server);
+    }
+    // A transaction does not write to the database of users.
+    if cx.spec.ends_transaction.is_none() && writes_to(cx, auth::DB) {
+        cx.server.auth.changed();
+    }
+}
+
+/// Whether a command may have written to a database.
+fn writes_to(cx: &CommandContext<'_>, db: &str) -> bool {
+    let of = |ns: &str| ns.split_once('.').is_some_and(|(of, _)| of == db);
     let named = |d: Doc<'_>| d.get_str("ns").is_some_and(of);
-    let writes = match (cx.spec.names, cx.spec.kind) {
+    match (cx.spec.names, cx.spec.kind) {
         (Names::Elsewhere, _) => true,
         (Names::NsInfo, _) => cx.request.documents("nsInfo").any(named),
-        (Names::Target, Kind::Write | Kind::Ddl) => cx.request.db == settings::DB,
+        (Names::Target, Kind::Write | Kind::Ddl) => cx.request.db == db,
         (Names::Target, _) => false,
-    };
-    if writes {
-        settings::take_for_client(cx.server);
     }
 }

@@ -3,6 +3,7 @@
 use super::labels::labelled;
 use super::parse::{Parsed, namespace_of, uuid_of, write_concern_of};
 use super::{Caller, Early};
+use crate::auth;
 use crate::concern::WriteConcern;
 use crate::connections::ConnShared;
 use crate::context::ConnLocal;
@@ -53,6 +54,7 @@ pub fn admit<'r>(
     replica_set::check_caller(server, caller.conn, local, spec)?;
     transactions::check_command(spec, generic)?;
     let namespace = namespace_of(server, spec, caller.request)?;
+    auth::check(server, local, spec, caller.request, &namespace)?;
     let write_concern = write_concern_of(server, spec, caller.request, generic)?;
     if let Some(id) = &generic.session {
         note_session(server, local, id, parsed.began)?;
@@ -60,7 +62,10 @@ pub fn admit<'r>(
     let op = begin(caller, local, parsed, namespace);
     let failed = |e| labelled(caller, spec, &parsed.generic, &op, e);
     may_run(caller, parsed, &op).map_err(failed)?;
-    remember_command(caller.conn, caller.request.body);
+    match (parsed.spec.secret)(caller.request.body) {
+        true => remember_command(caller.conn, Doc::EMPTY),
+        false => remember_command(caller.conn, caller.request.body),
+    }
     let failure = match server.failpoints.any() {
         true => fail(caller, parsed, &op)?,
         false => None,
@@ -105,6 +110,7 @@ fn begin<'r>(
         max_time: time_limit(caller, spec, generic).filter(|_| limited),
         connection_id: conn.id,
         client: Some(Arc::clone(&conn.peer)),
+        user: local.user.as_ref().map(|u| Arc::clone(&u.key)),
         comment: generic.comment.map(ValueBuf::new),
         session: generic.session,
         // A command that never runs long need not notice that its client has gone.

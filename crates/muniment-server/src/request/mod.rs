@@ -20,6 +20,7 @@ mod within;
 pub use admit::KEEP_COMMAND;
 pub use within::run_within;
 
+use crate::auth;
 use crate::connections::ConnShared;
 use crate::context::{ConnLocal, Request};
 use crate::metrics::Counter;
@@ -107,7 +108,10 @@ fn steps(
     done: &mut Done,
 ) -> Result<(), Early> {
     let at = out.len();
-    let parsed = parse::parse(caller, out)?;
+    let mut parsed = parse::parse(caller, local, out)?;
+    if let Some(id) = &mut parsed.generic.session {
+        auth::own_session(caller.server, local, id)?;
+    }
     let Admitted {
         op,
         transaction,

@@ -1,8 +1,9 @@
-//! The first step: finds the command of a request and checks its arguments.
+//! The first step: finds the command of a request, and checks that somebody has logged in and its arguments.
 
 use super::{Caller, Early};
+use crate::auth;
 use crate::concern::WriteConcern;
-use crate::context::Request;
+use crate::context::{ConnLocal, Request};
 use crate::failpoint::Failure;
 use crate::generic::Generic;
 use crate::metrics::OpKind;
@@ -30,13 +31,18 @@ pub struct Parsed<'r> {
 /// reply.
 ///
 /// # Errors
-/// 59 CommandNotFound; the errors of [`Args::parse_with`] and [`Generic::check`].
-pub fn parse<'r>(caller: &Caller<'r>, out: &mut Vec<u8>) -> std::result::Result<Parsed<'r>, Early> {
+/// 59 CommandNotFound; 13 Unauthorized if nobody has logged in; the errors of [`Args::parse_with`] and [`Generic::check`].
+pub fn parse<'r>(
+    caller: &Caller<'r>,
+    local: &mut ConnLocal,
+    out: &mut Vec<u8>,
+) -> std::result::Result<Parsed<'r>, Early> {
     let (server, request) = (caller.server, caller.request);
     let began = Instant::now();
     let Some(spec) = crate::registry::find(request.name) else {
         return Err(unknown(caller));
     };
+    auth::admit(server, caller.conn, local, spec, request)?;
     let (args, generic) = match words(server, spec, request) {
         Ok((_, generic)) if generic.help => return Err(help(caller, spec, out)),
         // A request for help need not have the arguments that the command needs to run.

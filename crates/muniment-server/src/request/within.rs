@@ -1,6 +1,7 @@
 //! Runs a command as a part of another one.
 
 use super::parse::{namespace_of, words};
+use crate::auth;
 use crate::context::{CommandContext, Request};
 use muniment_exec::OpStart;
 use muniment_op::Interrupt;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 /// is not counted. `uuid` is the UUID of the collection that it creates.
 ///
 /// # Errors
-/// 59 CommandNotFound; the command's own; the interrupt that ends the outer command.
+/// 59 CommandNotFound; 13 Unauthorized; the command's own; the interrupt that ends the outer command.
 pub fn run_within(
     cx: &mut CommandContext<'_>,
     db: &str,
@@ -31,9 +32,11 @@ pub fn run_within(
         legacy: true,
     };
     let (args, generic) = words(cx.server, spec, &request)?;
+    let namespace = namespace_of(cx.server, spec, &request)?;
+    auth::check(cx.server, cx.local, spec, &request, &namespace)?;
     let op = cx.server.engine.operations.begin(OpStart {
         command: spec.name,
-        namespace: namespace_of(cx.server, spec, &request)?,
+        namespace,
         connection_id: cx.conn.id,
         client: Some(Arc::clone(&cx.conn.peer)),
         part_of: Some(Arc::clone(cx.op)),

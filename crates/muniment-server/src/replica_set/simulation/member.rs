@@ -392,6 +392,7 @@ fn connection() -> Arc<ConnShared> {
         client: Mutex::default(),
         command: Mutex::default(),
         busy: AtomicBool::new(false),
+        user: Mutex::default(),
         uuid: Default::default(),
     })
 }

@@ -1,0 +1,295 @@
+//! The user of a connection, and what that user may do here: logging in, the users and roles that are
+//! stored, and the check of each request.
+//!
+//! Invariants: if clients have to log in, no command begins before [`admit`] has let it pass; what is stored
+//! of users and roles is in force on every connection with its next command.
+
+mod first_user;
+mod needs;
+mod sasl;
+mod store;
+mod user;
+
+pub use first_user::exception as localhost_exception;
+pub use needs::{Asks, Needs};
+pub use sasl::{Begin, Conversation, go_on, speculative, start};
+pub use store::{DB, ROLES, USERS, all, find, mechanisms_of, privileges_of, remove, replace};
+pub use user::{Restrictions, User};
+
+use crate::connections::ConnShared;
+use crate::context::{ConnLocal, Request};
+use crate::registry::CommandSpec;
+use crate::state::ServerState;
+use muniment_auth::action::{Action, Actions};
+use muniment_auth::resource::Target;
+use muniment_logger::Severity;
+use muniment_member::Proof;
+use muniment_op::Lock;
+use muniment_storage::{NOBODY, SessionKey};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+/// The bytes of a command that an error shows.
+const LONGEST_SHOWN: usize = 1000;
+/// Commands within commands are looked at down to this depth.
+const MAX_NESTED: usize = 100;
+
+/// What the server knows about logging in.
+pub struct Auth {
+    /// Clients have to log in.
+    pub required: bool,
+    /// Raised whenever what is stored of users or roles may have changed.
+    generation: AtomicU64,
+    /// Held while users or roles are read to be changed, until they are.
+    pub changing: Lock<()>,
+    /// There was a user, so the localhost exception has ended.
+    had_users: AtomicBool,
+    /// The secret from which the salts of unknown users are made.
+    secret: [u8; 32],
+    /// Failed tries by address.
+    failures: Mutex<HashMap<IpAddr, sasl::Failures>>,
+    /// Logins by mechanism: tried and succeeded.
+    pub figures: sasl::Figures,
+}
+
+impl Auth {
+    /// For a server that starts now.
+    pub fn new(required: bool) -> Auth {
+        let mut secret = [0; 32];
+        // Without it, the salts of unknown users could be guessed; they protect nothing else.
+        let _ = getrandom::fill(&mut secret);
+        Auth {
+            required,
+            generation: AtomicU64::new(1),
+            changing: Lock::new(()),
+            had_users: AtomicBool::new(false),
+            secret,
+            failures: Mutex::default(),
+            figures: sasl::Figures::default(),
+        }
+    }
+
+    /// Users or roles may have changed.
+    pub fn changed(&self) {
+        self.generation.fetch_add(1, SeqCst);
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.load(SeqCst)
+    }
+}
+
+/// Decides whether a connection may run a command, before anything of the request is looked up.
+///
+/// # Errors
+/// 13 Unauthorized if nobody has logged in.
+pub fn admit(
+    server: &ServerState,
+    conn: &ConnShared,
+    local: &mut ConnLocal,
+    spec: &CommandSpec,
+    request: &Request<'_>,
+) -> Result<()> {
+    refresh(server, conn, local);
+    if !server.auth.required
+        || local.user.is_some()
+        || matches!(spec.needs, Needs::Nothing)
+        || matches!(local.proof, Proof::Given)
+        || ((spec.before_first_user)(request) && localhost_exception(server, conn))
+    {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::Unauthorized,
+        format!("Command {} requires authentication", spec.name),
+    ))
+}
+
+/// Checks whether a connection's user may run a command, which [`admit`] has let pass.
+///
+/// # Errors
+/// 13 Unauthorized.
+pub fn check(
+    server: &ServerState,
+    local: &ConnLocal,
+    spec: &CommandSpec,
+    request: &Request<'_>,
+    namespace: &str,
+) -> Result<()> {
+    if !server.auth.required || matches!(local.proof, Proof::Given) {
+        return Ok(());
+    }
+    // Without a user, the command needs none, or the exception holds.
+    let Some(user) = &local.user else {
+        return Ok(());
+    };
+    let asks = Asks {
+        request,
+        namespace,
+        user,
+    };
+    match asks.meets(&spec.needs) {
+        true => Ok(()),
+        false => Err(refused(spec, request)),
+    }
+}
+
+/// The error for a command that its user may not run.
+pub fn refused(spec: &CommandSpec, request: &Request<'_>) -> Error {
+    let shown = match hidden(spec, request.body) {
+        Some(hidden) => hidden,
+        None => request.body.abridged(LONGEST_SHOWN),
+    };
+    let shown = Value::Document(shown.as_doc()).to_display();
+    Error::new(
+        Code::Unauthorized,
+        format!(
+            "not authorized on {} to execute command {shown}",
+            request.db
+        ),
+    )
+}
+
+/// What is shown of a command instead of its body, if that may hold a password or a key.
+pub fn hidden(spec: &CommandSpec, body: Doc<'_>) -> Option<DocBuf> {
+    (spec.secret)(body).then(|| {
+        let mut shown = DocBuf::new();
+        shown.append(spec.name, "xxx");
+        shown
+    })
+}
+
+/// Whether a value has, at any depth, a document that is a command whose body may hold a password or a key.
+pub fn is_secret(v: Value<'_>) -> bool {
+    secret_within(v, 0)
+}
+
+fn secret_within(v: Value<'_>, depth: usize) -> bool {
+    let (Value::Document(d) | Value::Array(d)) = v else {
+        return false;
+    };
+    let spec = d.first().and_then(|e| crate::registry::find(e.name()));
+    let own = matches!(v, Value::Document(_)) && spec.is_some_and(|spec| (spec.secret)(d));
+    // What is nested too deeply to be looked at may hold anything.
+    own || depth > MAX_NESTED || d.values().any(|v| secret_within(v, depth + 1))
+}
+
+/// Looks a connection's user up again if users or roles have changed since. A user who is gone, or whose
+/// document cannot be read, is logged out.
+fn refresh(server: &ServerState, conn: &ConnShared, local: &mut ConnLocal) {
+    let Some(user) = &local.user else {
+        return;
+    };
+    let generation = server.auth.generation();
+    if user.generation == generation {
+        return;
+    }
+    let now = store::resolve(server, &user.name, generation).unwrap_or_else(|e| {
+        store::unusable(server, "user", &user.key, &e);
+        None
+    });
+    // A user who was dropped and created again is another one.
+    let same = now.filter(|now| now.id == user.id && now.may_come_from(conn));
+    local.user = same.map(Arc::new);
+    *conn.user.lock() = local.user.as_ref().map(|u| Arc::clone(&u.key));
+}
+
+/// Whether a user may run a command of before, which a cursor comes from. One that was too large to be kept
+/// whole counts as refused.
+pub fn may_still(request: &Request<'_>, user: &User, command: Doc<'_>) -> bool {
+    let name = command.first().map_or("", |e| e.name());
+    let db = command.get_str("$db").unwrap_or(request.db);
+    let asks = Asks {
+        request,
+        namespace: "",
+        user,
+    };
+    crate::registry::find(name).is_some() && asks.may_run(db, command)
+}
+
+/// The connection's user, if users count.
+pub fn user_of(server: &ServerState, local: &ConnLocal) -> Option<Arc<User>> {
+    let counts = server.auth.required && !matches!(local.proof, Proof::Given);
+    local.user.as_ref().filter(|_| counts).map(Arc::clone)
+}
+
+/// Makes a session that the client names one of the connection's user. Two users who choose the same id have
+/// a session each.
+///
+/// # Errors
+/// 13 Unauthorized for the session of another user.
+pub fn own_session(
+    server: &ServerState,
+    local: &ConnLocal,
+    session: &mut SessionKey,
+) -> Result<()> {
+    let own = local.user.as_ref().map_or(NOBODY, |u| u.digest);
+    if session.user == NOBODY {
+        session.user = own;
+        return Ok(());
+    }
+    let others = [Action::Impersonate, Action::KillAnySession];
+    let may = |action| may_on_cluster(server, local, action);
+    match session.user == own || others.into_iter().any(may) {
+        true => Ok(()),
+        false => Err(Error::new(
+            Code::Unauthorized,
+            "not authorized to use the session of another user",
+        )),
+    }
+}
+
+/// Ends the login of a connection.
+pub fn log_out(conn: &ConnShared, local: &mut ConnLocal) {
+    local.user = None;
+    local.login = None;
+    *conn.user.lock() = None;
+}
+
+/// Whether the connection's user may do this on the server. Without authorization everybody may.
+pub fn may_on_cluster(server: &ServerState, local: &ConnLocal, action: Action) -> bool {
+    if !server.auth.required || matches!(local.proof, Proof::Given) {
+        return true;
+    }
+    let actions = Actions::of(&[action]);
+    let target = Target::Cluster;
+    local
+        .user
+        .as_ref()
+        .is_some_and(|u| u.privileges.allows(&target, &actions))
+}
+
+fn tell(server: &ServerState, conn: &ConnShared, said: Said<'_>) {
+    let mut attr = doc! {
+        "client": &*conn.peer,
+        "mechanism": said.mechanism,
+        "user": said.user,
+        "db": said.db,
+        "result": said.error.map_or(0, |e| e.code().0),
+    };
+    attr.append_some("error", said.error.map(|e| e.to_string()));
+    let (id, msg) = match said.error {
+        None => (5_286_306, "Successfully authenticated"),
+        Some(_) => (5_286_307, "Failed to authenticate"),
+    };
+    server.log.log(
+        Severity::Info,
+        "ACCESS",
+        id,
+        &format!("conn{}", conn.id),
+        msg,
+        Some(&attr),
+    );
+}
+
+/// What the log says of a try to log in.
+struct Said<'a> {
+    mechanism: &'a str,
+    user: &'a str,
+    db: &'a str,
+    error: Option<&'a Error>,
+}

@@ -1,0 +1,40 @@
+//! `dropAllRolesFromDatabase`.
+
+use super::accounts;
+use crate::auth::{self, Needs, ROLES};
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind, RunsOn};
+use muniment_auth::action::Action;
+use muniment_auth::names::RoleName;
+use muniment_value::Result;
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "dropAllRolesFromDatabase",
+    doc: "Removes all roles that users have made in the database",
+    kind: Kind::Admin,
+    runs_on: Some(RunsOn::Primary),
+    write_concern: true,
+    run,
+    ..CommandSpec::needing(Needs::database(&[Action::DropRole]))
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let filter = accounts::of_db(cx.db());
+    let server = cx.server;
+    let _changing = server.auth.changing.lock_for(&**cx.op)?;
+    let all = auth::all(server, ROLES, filter.as_doc())?;
+    let gone: Vec<_> = all
+        .iter()
+        .filter_map(|d| {
+            Some(RoleName {
+                role: d.as_doc().get_str("role")?.to_string(),
+                db: d.as_doc().get_str("db")?.to_string(),
+            })
+        })
+        .collect();
+    accounts::take_roles_away(cx, &gone)?;
+    let n = auth::remove(cx, ROLES, filter.as_doc())?;
+    cx.reply.field("n", n as i32);
+    Ok(())
+}

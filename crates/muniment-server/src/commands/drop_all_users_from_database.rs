@@ -1,0 +1,28 @@
+//! `dropAllUsersFromDatabase`.
+
+use super::accounts;
+use crate::auth::{self, Needs, USERS};
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind, RunsOn};
+use muniment_auth::action::Action;
+use muniment_value::Result;
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "dropAllUsersFromDatabase",
+    doc: "Removes all users of the database",
+    kind: Kind::Admin,
+    runs_on: Some(RunsOn::Primary),
+    write_concern: true,
+    run,
+    ..CommandSpec::needing(Needs::database(&[Action::DropUser]))
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let server = cx.server;
+    let _changing = server.auth.changing.lock_for(&**cx.op)?;
+    let filter = accounts::of_db(cx.db());
+    let n = auth::remove(cx, USERS, filter.as_doc())?;
+    cx.reply.field("n", n as i32);
+    Ok(())
+}

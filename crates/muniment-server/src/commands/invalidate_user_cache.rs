@@ -1,0 +1,18 @@
+//! `invalidateUserCache`.
+
+use crate::auth::Needs;
+use crate::registry::{CommandSpec, Kind, RunsOn};
+use muniment_auth::action::Action;
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "invalidateUserCache",
+    doc: "Has users and roles read anew; changes are noticed without it",
+    kind: Kind::Admin,
+    runs_on: Some(RunsOn::Any),
+    run: |cx| {
+        cx.server.auth.changed();
+        Ok(())
+    },
+    ..CommandSpec::needing(Needs::cluster(&[Action::InvalidateUserCache]))
+};
