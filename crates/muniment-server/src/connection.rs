@@ -5,6 +5,7 @@
 //! thread's stack is small, so nothing here or in what it calls may recurse on the nesting of a client's
 //! document beyond the depth that documents may have.
 
+use crate::auth;
 use crate::connections::ConnShared;
 use crate::context::{ConnLocal, Request};
 use crate::metrics::Counter;
@@ -14,7 +15,7 @@ use crate::send;
 use crate::state::ServerState;
 use muniment_exec::{ReplyRoom, SMALL_REPLY};
 use muniment_logger::Severity;
-use muniment_member::{OP_REPLICATION, Proof};
+use muniment_member::OP_REPLICATION;
 use muniment_op::ledger::Refused;
 use muniment_value::{Code, Doc, Error, Result, doc};
 use muniment_wire::op_msg::{CHECKSUM_PRESENT, MORE_TO_COME};
@@ -159,9 +160,7 @@ impl Connection {
 
     /// Whether the client has to log in and has not done so yet. It can send no large messages until then.
     fn is_unknown(&self) -> bool {
-        let local = &self.local;
-        let member = local.member.is_some() || matches!(local.proof, Proof::Given);
-        self.server.auth.required && local.user.is_none() && !member
+        auth::is_unknown(&self.server, &self.local)
     }
 
     /// Answers a message for which there is no room, and skips the rest of it.

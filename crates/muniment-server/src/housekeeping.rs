@@ -199,7 +199,10 @@ fn ttl_pass(server: &Arc<ServerState>) {
     }
     let pass = guarded(server, "TTLMonitor", || {
         op.check()?;
-        server.engine.ttl_pass(&op)
+        let pass = server.engine.ttl_pass(&op);
+        // Users and roles may have expired, too.
+        server.auth.changed();
+        pass
     });
     match pass {
         None => {}

@@ -251,7 +251,7 @@ fn statement_documents<'f>(f: &Finished<'f>) -> Box<dyn Iterator<Item = Doc<'f>>
 /// The field `command` of a record. For a statement it is the statement's document with the command's
 /// comment.
 fn command(f: &Finished<'_>, own: Option<Doc<'_>>, longest: usize) -> DocBuf {
-    if let Some(hidden) = auth::hidden(f.spec, f.caller.request.body) {
+    if let Some(hidden) = auth::hidden(f.spec, f.caller.request.body, f.op.namespace()) {
         return hidden;
     }
     let told = own.map(|own| as_parsed(f.spec.op, own));

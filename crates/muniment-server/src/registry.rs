@@ -112,6 +112,19 @@ pub struct Explained<'a, 'c> {
 /// Answers an explain command.
 pub type Explain = for<'a> fn(&mut CommandContext<'a>, &Explained<'a, '_>) -> Result<()>;
 
+/// When a command's body may hold a password or a key.
+#[derive(Clone, Copy)]
+pub enum Secret {
+    /// Never.
+    Never,
+    /// Always.
+    Always,
+    /// If another command within it may.
+    Within,
+    /// If the function says so of the body.
+    If(fn(Doc<'_>) -> bool),
+}
+
 /// One command: its file exports this as `COMMAND`.
 pub struct CommandSpec {
     /// Its name.
@@ -127,8 +140,8 @@ pub struct CommandSpec {
     /// Whether it may run without a user from the server's own host while there is no user (the localhost
     /// exception).
     pub before_first_user: fn(&Request<'_>) -> bool,
-    /// Whether this body may hold a password or a key: it is never shown, logged or recorded then.
-    pub secret: fn(Doc<'_>) -> bool,
+    /// Whether its body may hold a password or a key: it is never shown, logged or recorded then.
+    pub secret: Secret,
     /// The kind that it counts as.
     pub op: OpKind,
     /// What its first element is.
@@ -207,7 +220,7 @@ impl CommandSpec {
         CommandSpec {
             needs,
             before_first_user: |_| false,
-            secret: |_| false,
+            secret: Secret::Never,
             name: "",
             aliases: &[],
             doc: "",

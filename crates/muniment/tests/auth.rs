@@ -2418,3 +2418,113 @@ fn passwords_and_keys_appear_nowhere() {
         assert!(!found, "{}", file.display());
     }
 }
+
+/// What a reader who looked for ways around the checks has found.
+#[test]
+fn ways_around_the_checks_are_closed() {
+    let server = auth();
+    let mut r = root(&server);
+    for (db, cmd) in [
+        ("own", "{insert: 'c', documents: [{_id: 1, k: 1}]}"),
+        (
+            "own",
+            "{insert: 'secret', documents: [{_id: 1, k: 1, s: 'SECRET'}]}",
+        ),
+        (
+            "own",
+            "{createRole: 'one', roles: [], privileges: [{resource: {db: 'own', collection: 'c'}, actions: ['find', 'insert']}]}",
+        ),
+        (
+            "own",
+            "{createRole: 'checks', roles: [], privileges: [{resource: {db: 'own', collection: ''}, actions: ['validate', 'collMod']}]}",
+        ),
+        (
+            "own",
+            "{createUser: 'lk', pwd: 'p', roles: ['one', 'checks']}",
+        ),
+        ("own", "{create: 'view', viewOn: 'c', pipeline: []}"),
+    ] {
+        assert_eq!(told(&mut r, db, cmd).0, 0, "{cmd}");
+    }
+    let mut c = server.connect();
+    login(&mut c, "own", "lk", "p", SHA1).unwrap();
+    for (db, cmd) in [
+        (
+            "own",
+            "{aggregate: 'c', cursor: {}, pipeline: [{$graphLookup: {from: 'c', from: 'secret', startWith: 1, connectFromField: 'k', connectToField: 'k', as: 'x'}}]}",
+        ),
+        // An entry replaces what is there.
+        (
+            "own",
+            "{applyOps: [{op: 'i', ns: 'own.c', o: {_id: 1, v: 'FORGED'}}]}",
+        ),
+        (
+            "own",
+            "{validateDBMetadata: 1, db: 'admin', apiParameters: {version: '1', strict: true}}",
+        ),
+        (
+            "own",
+            "{validateDBMetadata: 1, apiParameters: {version: '1', strict: true}}",
+        ),
+        // A view shows what its name's right does not: whoever changes it has to be allowed to read that.
+        (
+            "own",
+            "{collMod: 'view', pipeline: [{$lookup: {from: 'secret', pipeline: [], as: 'x'}}]}",
+        ),
+        // An index that is no whole number names no namespace.
+        (
+            "admin",
+            "{bulkWrite: 1, ops: [{insert: 0.5, document: {}}], nsInfo: [{ns: 'own.secret'}]}",
+        ),
+    ] {
+        assert_eq!(told(&mut c, db, cmd).0, 13, "{cmd}");
+    }
+    // The first of two counts.
+    let reply = run(
+        &mut c,
+        "admin",
+        "{currentOp: 1, $ownOps: true, $ownOps: false, $all: true}",
+    );
+    assert!(!reply.as_doc().to_display().contains("root"), "{reply:?}");
+    // A cursor of before does not outlive the right.
+    run(&mut r, "own", "{insert: 'c', documents: [{}, {}, {}, {}]}");
+    let reply = run(&mut c, "own", "{find: 'c', batchSize: 2}");
+    let cursor = reply.as_doc().get_doc("cursor").unwrap();
+    let id = cursor.get("id").unwrap().as_i64_exact().unwrap();
+    run(
+        &mut r,
+        "own",
+        "{revokePrivilegesFromRole: 'one', privileges: [{resource: {db: 'own', collection: 'c'}, actions: ['find']}]}",
+    );
+    let more = format!("{{getMore: NumberLong('{id}'), collection: 'c'}}");
+    assert_eq!(told(&mut c, "own", &more).0, 13);
+    // Deep nesting costs no more than its length.
+    let mut nested = "{ping: 1}".to_string();
+    for _ in 0..60 {
+        nested = format!("{{explain: {nested}}}");
+    }
+    let began = std::time::Instant::now();
+    told(&mut c, "own", &nested);
+    assert!(began.elapsed() < Duration::from_secs(2));
+    // Nothing is kept for strangers.
+    let known = |r: &mut Connection| {
+        let reply = run(r, "admin", "{serverStatus: 1}");
+        let sessions = reply.as_doc().get_doc("logicalSessionRecordCache").unwrap();
+        sessions
+            .get("activeSessionsCount")
+            .unwrap()
+            .as_i64_exact()
+            .unwrap()
+    };
+    let before = known(&mut r);
+    let mut stranger = server.connect();
+    for n in 10..30 {
+        let lsid = format!("aaaaaaaa-0000-4000-8000-0000000000{n}");
+        run(
+            &mut stranger,
+            "admin",
+            &format!("{{ping: 1, lsid: {{id: UUID('{lsid}')}}}}"),
+        );
+    }
+    assert_eq!(known(&mut r), before);
+}

@@ -18,7 +18,7 @@ pub use user::{Restrictions, User};
 
 use crate::connections::ConnShared;
 use crate::context::{ConnLocal, Request};
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Secret};
 use crate::state::ServerState;
 use muniment_auth::action::{Action, Actions};
 use muniment_auth::resource::Target;
@@ -140,7 +140,7 @@ pub fn check(
 
 /// The error for a command that its user may not run.
 pub fn refused(spec: &CommandSpec, request: &Request<'_>) -> Error {
-    let shown = match hidden(spec, request.body) {
+    let shown = match hidden(spec, request.body, "") {
         Some(hidden) => hidden,
         None => request.body.abridged(LONGEST_SHOWN),
     };
@@ -154,9 +154,17 @@ pub fn refused(spec: &CommandSpec, request: &Request<'_>) -> Error {
     )
 }
 
-/// What is shown of a command instead of its body, if that may hold a password or a key.
-pub fn hidden(spec: &CommandSpec, body: Doc<'_>) -> Option<DocBuf> {
-    (spec.secret)(body).then(|| {
+/// What is shown of a command instead of its body, if that may hold a password or a key, or is about what is
+/// stored of users.
+pub fn hidden(spec: &CommandSpec, body: Doc<'_>, namespace: &str) -> Option<DocBuf> {
+    let hides = namespace == USERS
+        || match spec.secret {
+            Secret::Never => false,
+            Secret::Always => true,
+            Secret::Within => is_secret(Value::Document(body)),
+            Secret::If(secret) => secret(body),
+        };
+    hides.then(|| {
         let mut shown = DocBuf::new();
         shown.append(spec.name, "xxx");
         shown
@@ -173,7 +181,12 @@ fn secret_within(v: Value<'_>, depth: usize) -> bool {
         return false;
     };
     let spec = d.first().and_then(|e| crate::registry::find(e.name()));
-    let own = matches!(v, Value::Document(_)) && spec.is_some_and(|spec| (spec.secret)(d));
+    let own = match spec.map(|spec| spec.secret) {
+        Some(Secret::Always) => true,
+        Some(Secret::If(secret)) => secret(d),
+        // What is within is looked at below.
+        Some(Secret::Within | Secret::Never) | None => false,
+    };
     // What is nested too deeply to be looked at may hold anything.
     own || depth > MAX_NESTED || d.values().any(|v| secret_within(v, depth + 1))
 }
@@ -198,6 +211,12 @@ fn refresh(server: &ServerState, conn: &ConnShared, local: &mut ConnLocal) {
     *conn.user.lock() = local.user.as_ref().map(|u| Arc::clone(&u.key));
 }
 
+/// Whether nobody has logged in on a connection on which somebody has to.
+pub fn is_unknown(server: &ServerState, local: &ConnLocal) -> bool {
+    let member = local.member.is_some() || matches!(local.proof, Proof::Given);
+    server.auth.required && local.user.is_none() && !member
+}
+
 /// Whether a user may run a command of before, which a cursor comes from. One that was too large to be kept
 /// whole counts as refused.
 pub fn may_still(request: &Request<'_>, user: &User, command: Doc<'_>) -> bool {
@@ -218,7 +237,7 @@ pub fn user_of(server: &ServerState, local: &ConnLocal) -> Option<Arc<User>> {
 }
 
 /// Makes a session that the client names one of the connection's user. Two users who choose the same id have
-/// a session each.
+/// a session each, and it takes the right to `others` to name that of another one.
 ///
 /// # Errors
 /// 13 Unauthorized for the session of another user.
@@ -226,15 +245,14 @@ pub fn own_session(
     server: &ServerState,
     local: &ConnLocal,
     session: &mut SessionKey,
+    others: Action,
 ) -> Result<()> {
     let own = local.user.as_ref().map_or(NOBODY, |u| u.digest);
     if session.user == NOBODY {
         session.user = own;
         return Ok(());
     }
-    let others = [Action::Impersonate, Action::KillAnySession];
-    let may = |action| may_on_cluster(server, local, action);
-    match session.user == own || others.into_iter().any(may) {
+    match session.user == own || may_on_cluster(server, local, others) {
         true => Ok(()),
         false => Err(Error::new(
             Code::Unauthorized,

@@ -171,6 +171,11 @@ impl<'a> Asks<'a> {
                 // A stage that does not exist fails by itself.
                 Some(Rights::Input) | None => continue,
             };
+            // Of two fields of one name, the stage might take the other one.
+            let named = e.value().as_doc().unwrap_or(Doc::EMPTY);
+            if has_duplicates(named) {
+                return false;
+            }
             of(e.value(), &mut |right| {
                 allowed = allowed && self.right(over, right, depth);
             });
@@ -203,6 +208,13 @@ impl<'a> Asks<'a> {
             }
         }
     }
+}
+
+/// Whether two fields have one name.
+fn has_duplicates(d: Doc<'_>) -> bool {
+    let mut names: Vec<&str> = d.iter().map(|e| e.name()).collect();
+    names.sort_unstable();
+    names.windows(2).any(|two| two.first() == two.last())
 }
 
 /// What a pipeline runs over.

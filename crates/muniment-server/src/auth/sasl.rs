@@ -31,6 +31,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// After so long without a failure an address begins anew.
 const FORGIVEN: Duration = Duration::from_secs(60);
+/// A conversation may last so long.
+const LONGEST: Duration = Duration::from_secs(60);
 /// So many addresses are remembered.
 const ADDRESSES: usize = 10_000;
 
@@ -80,6 +82,9 @@ pub struct Conversation {
     name: UserName,
     mechanism: Mechanism,
     exchange: Exchange,
+    /// The user's document when the conversation began.
+    stored: Option<DocBuf>,
+    began: Instant,
     /// The client does not want to send an empty last message.
     skips_empty: bool,
     /// The client has proven itself, and only the empty last message is missing.
@@ -158,6 +163,8 @@ pub fn start(
         mechanism,
         name,
         exchange,
+        stored,
+        began: Instant::now(),
         skips_empty: begin.skips_empty,
         proven: false,
     }));
@@ -270,10 +277,19 @@ fn prove(
     if payload.len() > MAX_PAYLOAD {
         return Err(failed());
     }
+    if login.began.elapsed() > LONGEST {
+        return Err(failed());
+    }
     let answer = login.exchange.finish(payload)?;
     // Read before the user is, so that a change in between is noticed with the next command.
     let generation = server.auth.generation();
     let user = store::resolve(server, &login.name, generation)?.ok_or_else(failed)?;
+    // The user may have been dropped, or have got another password, since the conversation began.
+    let now = store::find(server, USERS, &login.name.id())?;
+    let same = |a: &DocBuf, b: &DocBuf| a.as_bytes() == b.as_bytes();
+    if !matches!((&now, &login.stored), (Some(now), Some(then)) if same(now, then)) {
+        return Err(failed());
+    }
     if !user.may_come_from(conn) {
         return Err(Error::new(
             Code::AuthenticationRestrictionUnmet,

@@ -6,7 +6,7 @@
 use crate::auth::{self, Asks, Needs};
 use crate::context::CommandContext;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind, Names};
+use crate::registry::{CommandSpec, Kind, Names, Secret};
 use crate::request::run_within;
 use muniment_auth::action::{Action, Actions};
 use muniment_auth::resource::Target as On;
@@ -37,7 +37,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     open_fields: true,
     fields: FIELDS,
-    secret: |body| body.first().is_some_and(|e| auth::is_secret(e.value())),
+    secret: Secret::Within,
     run,
     names: Names::Elsewhere,
     ..CommandSpec::needing(Needs::Of(needs))
@@ -52,7 +52,8 @@ fn needs(asks: &Asks<'_>) -> bool {
         let ns = entry.get_str("ns").unwrap_or_default();
         let on = |actions: &[Action]| asks.may_on(ns, Actions::of(actions));
         let done = match entry.get_str("op") {
-            Some("i") => on(&[Action::Insert]),
+            // An entry replaces the document that is there already.
+            Some("i") => on(&[Action::Insert, Action::Update]),
             Some("u") => on(&[Action::Update, Action::Insert]),
             Some("d") => on(&[Action::Remove]),
             Some("c") => {
@@ -232,6 +233,10 @@ fn apply(cx: &mut CommandContext<'_>, entry: Doc<'_>) -> Result<bool> {
                 ),
             ));
         };
+        // The UUID may be that of a collection for which nobody was asked.
+        if auth::user_of(cx.server, cx.local).is_some() && collection.namespace() != ns {
+            return Err(auth::refused(cx.spec, cx.request));
+        }
         cx.op.bind(uuid);
         let done = apply_to(cx, &collection.namespace(), entry, o);
         cx.op.bind(None);

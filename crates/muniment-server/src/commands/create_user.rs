@@ -3,7 +3,7 @@
 use super::accounts;
 use crate::auth::{self, Needs, USERS};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn};
+use crate::registry::{CommandSpec, Kind, RunsOn, Secret};
 use muniment_auth::action::Action;
 use muniment_auth::resource::Target;
 use muniment_value::args::{Field, Types, opt, req};
@@ -27,7 +27,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     fields: FIELDS,
     run,
-    secret: |_| true,
+    secret: Secret::Always,
     logged_when_slow: false,
     profiled: false,
     before_first_user: |request| matches!(request.db, "admin" | accounts::EXTERNAL),
@@ -44,6 +44,13 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         return Err(Error::bad_value(
             "Cannot create users in the local database",
         ));
+    }
+    // Cursors, sessions and operations know a user by `user@db`.
+    if name.db.contains('@') {
+        return Err(Error::bad_value(format!(
+            "Cannot create users in the database '{}', whose name has an '@'",
+            name.db
+        )));
     }
     let roles = accounts::roles(cx.args.array("roles").unwrap_or(Doc::EMPTY), &name.db)?;
     accounts::check_restrictions(cx)?;
@@ -68,6 +75,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     };
     let server = cx.server;
     let _changing = server.auth.changing.lock_for(&**cx.op)?;
+    // Another client may have created the first user meanwhile.
+    if auth::is_unknown(server, cx.local) && !auth::localhost_exception(server, cx.conn) {
+        return Err(auth::refused(cx.spec, cx.request));
+    }
     accounts::check_roles(server, &roles)?;
     if auth::find(server, USERS, &name.id())?.is_some() {
         return Err(Error::location(

@@ -167,7 +167,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     for e in cx.request.body.iter().skip(1) {
         match e.name() {
             "$all" => all = e.value().truthy(),
-            "$ownOps" => own = e.value().truthy(),
+            // The first one counts, as for the right to see those of others.
+            "$ownOps" => own = own || cx.request.body.get("$ownOps").is_some_and(|v| v.truthy()),
             "$truncateOps" => truncate = e.value().truthy(),
             _ if Generic::default().take("currentOp", e)? => {}
             _ => {

@@ -4,6 +4,7 @@ use super::sessions_of;
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_storage::SessionKey;
 use muniment_value::Result;
 use std::collections::HashSet;
@@ -19,7 +20,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
 };
 
 fn end(cx: &mut CommandContext<'_>) -> Result<()> {
-    let ended: HashSet<SessionKey> = sessions_of(cx)?.into_iter().collect();
+    let ended: HashSet<SessionKey> = sessions_of(cx, Action::Impersonate)?.into_iter().collect();
     for id in &ended {
         cx.server.sessions.end(id);
         cx.server.transactions.forget(cx.server, id);

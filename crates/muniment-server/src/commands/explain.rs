@@ -1,11 +1,11 @@
 //! `explain`.
 
 use super::query_shape;
-use crate::auth::{self, Asks, Needs};
+use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::generic::Generic;
 use crate::namespace;
-use crate::registry::{CommandSpec, Explained, Kind, Target};
+use crate::registry::{CommandSpec, Explained, Kind, Secret, Target};
 use muniment_exec::{Explainable, Verbosity, omitted};
 use muniment_value::args::{Args, Field, Types, opt};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
@@ -20,7 +20,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     read_concern: true,
     api_v1: true,
     fields: FIELDS,
-    secret: |body| body.first().is_some_and(|e| auth::is_secret(e.value())),
+    secret: Secret::Within,
     run,
     ..CommandSpec::needing(Needs::Of(needs))
 };

@@ -3,7 +3,7 @@
 use crate::auth::{self, Needs};
 use crate::connections::ClientInfo;
 use crate::context::CommandContext;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Secret};
 use crate::server::MAX_WIRE_VERSION;
 use muniment_auth::names::UserName;
 use muniment_logger::now_ms;
@@ -47,7 +47,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run: |cx| run(cx, "isWritablePrimary"),
     while_stopping: true,
-    secret: |body| body.get("speculativeAuthenticate").is_some(),
+    secret: Secret::If(|body| body.get("speculativeAuthenticate").is_some()),
     logged_when_slow: false,
     ..CommandSpec::needing(Needs::Nothing)
 };

@@ -4,6 +4,7 @@ use crate::auth;
 use crate::context::CommandContext;
 use crate::generic::session_key;
 use crate::registry::CommandSpec;
+use muniment_auth::action::Action;
 use muniment_exec::Hint;
 use muniment_storage::SessionKey;
 use muniment_value::args::Args;
@@ -157,8 +158,9 @@ registry! {
     whatsmyuri,
 }
 
-/// The sessions that a command's first element lists: `[{id: UUID}, …]`.
-fn sessions_of(cx: &CommandContext<'_>) -> Result<Vec<SessionKey>> {
+/// The sessions that a command's first element lists: `[{id: UUID}, …]`. Those of other users take the right
+/// to `others`.
+fn sessions_of(cx: &CommandContext<'_>, others: Action) -> Result<Vec<SessionKey>> {
     let name = cx.spec.name;
     let wrong = |field: &str, v: Value<'_>, wanted: &str| {
         Error::type_mismatch(format!(
@@ -174,7 +176,7 @@ fn sessions_of(cx: &CommandContext<'_>) -> Result<Vec<SessionKey>> {
         .map(|e| match e.value() {
             Value::Document(d) => {
                 let mut key = session_key(d)?;
-                auth::own_session(cx.server, cx.local, &mut key)?;
+                auth::own_session(cx.server, cx.local, &mut key, others)?;
                 Ok(key)
             }
             v => Err(wrong(&format!("{name}.{}", e.name()), v, "object")),

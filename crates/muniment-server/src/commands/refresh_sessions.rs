@@ -3,6 +3,7 @@
 use super::sessions_of;
 use crate::auth::Needs;
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -11,7 +12,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     api_v1: true,
     run: |cx| {
-        for id in sessions_of(cx)? {
+        for id in sessions_of(cx, Action::Impersonate)? {
             let most = cx.server.parameters.most_sessions();
             cx.server.sessions.touch(&id, most)?;
         }

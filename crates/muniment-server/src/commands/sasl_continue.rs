@@ -3,7 +3,7 @@
 use super::sasl_start::payload;
 use crate::auth::{self, Needs};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Secret};
 use muniment_value::Result;
 use muniment_value::args::{Field, Types, req};
 
@@ -18,7 +18,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "Goes on to log a user in",
     kind: Kind::Admin,
     api_v1: true,
-    secret: |_| true,
+    secret: Secret::Always,
     logged_when_slow: false,
     profiled: false,
     fields: FIELDS,

@@ -2,7 +2,7 @@
 
 use crate::auth::{self, Begin, Needs};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Secret};
 use muniment_value::args::{Args, Field, Types, idle, opt, req};
 use muniment_value::{Error, Result, Value};
 
@@ -26,7 +26,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "Begins to log a user in",
     kind: Kind::Admin,
     api_v1: true,
-    secret: |_| true,
+    secret: Secret::Always,
     logged_when_slow: false,
     profiled: false,
     fields: FIELDS,

@@ -2,6 +2,7 @@
 
 use crate::auth::{self, Needs};
 use crate::registry::{CommandSpec, Kind};
+use muniment_auth::action::Action;
 use muniment_storage::SessionKey;
 use muniment_value::{Value, doc};
 
@@ -15,7 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
         let id = super::random_uuid();
         let most = cx.server.parameters.most_sessions();
         let mut key = SessionKey::of_nobody(id);
-        auth::own_session(cx.server, cx.local, &mut key)?;
+        auth::own_session(cx.server, cx.local, &mut key, Action::Impersonate)?;
         cx.server.sessions.touch(&key, most)?;
         cx.reply.field(
             "id",

@@ -3,7 +3,7 @@
 use super::accounts;
 use crate::auth::{self, Asks, Needs, USERS};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn};
+use crate::registry::{CommandSpec, Kind, RunsOn, Secret};
 use muniment_auth::action::Action;
 use muniment_auth::resource::Target;
 use muniment_auth::scram::Mechanism;
@@ -28,7 +28,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     fields: FIELDS,
     run,
-    secret: |_| true,
+    secret: Secret::Always,
     logged_when_slow: false,
     profiled: false,
     ..CommandSpec::needing(Needs::Of(needs))

@@ -5,6 +5,7 @@ use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::CommandSpec;
 use muniment_auth::action::Action;
+use muniment_auth::resource::Target as On;
 use muniment_storage::IndexSpec;
 use muniment_value::args::{Args, Field, Types, check_type, opt, req};
 use muniment_value::{ArrayBuf, Code, Doc, Error, Result, Value, doc};
@@ -29,7 +30,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     run,
-    ..CommandSpec::needing(Needs::database(&[Action::Validate]))
+    ..CommandSpec::needing(Needs::Of(|asks| {
+        let db = asks.request.body.get_str("db").unwrap_or_default();
+        asks.may_one(On::Database(db), Action::Validate)
+    }))
 };
 
 /// Checks the name of a database, which may be one that could not be created.

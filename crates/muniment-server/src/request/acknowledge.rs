@@ -82,12 +82,16 @@ fn unavailable(e: Error) -> Error {
     }
 }
 
-/// Puts in force at once what a client has written into the collections of settings, users and roles, as
-/// MongoDB does.
+/// Puts in force at once what a client has written into the collections of settings, as MongoDB does.
 pub fn take_settings(cx: &CommandContext<'_>) {
     if writes_to(cx, settings::DB) {
         settings::take_for_client(cx.server);
     }
+}
+
+/// Notes that users or roles may have changed. That is in force before other members have it, since it is
+/// visible.
+pub fn note_users(cx: &CommandContext<'_>) {
     // A transaction does not write to the database of users.
     if cx.spec.ends_transaction.is_none() && writes_to(cx, auth::DB) {
         cx.server.auth.changed();

@@ -62,9 +62,9 @@ pub fn admit<'r>(
     let op = begin(caller, local, parsed, namespace);
     let failed = |e| labelled(caller, spec, &parsed.generic, &op, e);
     may_run(caller, parsed, &op).map_err(failed)?;
-    match (parsed.spec.secret)(caller.request.body) {
-        true => remember_command(caller.conn, Doc::EMPTY),
-        false => remember_command(caller.conn, caller.request.body),
+    match auth::hidden(parsed.spec, caller.request.body, op.namespace()) {
+        Some(_) => remember_command(caller.conn, Doc::EMPTY),
+        None => remember_command(caller.conn, caller.request.body),
     }
     let failure = match server.failpoints.any() {
         true => fail(caller, parsed, &op)?,

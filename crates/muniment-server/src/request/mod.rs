@@ -28,6 +28,7 @@ use crate::replica_set;
 use crate::state::ServerState;
 use admit::Admitted;
 use labels::labelled;
+use muniment_auth::action::Action;
 use muniment_member::{Proof, append_times, topology_of_error};
 use muniment_value::{ArrayBuf, Code, Error, doc};
 use std::sync::Arc;
@@ -109,8 +110,12 @@ fn steps(
 ) -> Result<(), Early> {
     let at = out.len();
     let mut parsed = parse::parse(caller, local, out)?;
+    if auth::is_unknown(caller.server, local) {
+        // Nothing is kept for strangers, and they do not set the clock.
+        (parsed.generic.session, parsed.generic.cluster_time) = (None, None);
+    }
     if let Some(id) = &mut parsed.generic.session {
-        auth::own_session(caller.server, local, id)?;
+        auth::own_session(caller.server, local, id, Action::Impersonate)?;
     }
     let Admitted {
         op,
@@ -128,6 +133,7 @@ fn steps(
         .as_ref()
         .and_then(|node| node.keep_back(&cx.op.announcer));
     let ran = run::run(&mut cx, ticket);
+    acknowledge::note_users(&cx);
     let told = acknowledge::acknowledge(&cx, ran.result, kept_back.as_ref());
     drop(kept_back);
     acknowledge::take_settings(&cx);
