@@ -2466,7 +2466,7 @@ fn ways_around_the_checks_are_closed() {
             "own",
             "{validateDBMetadata: 1, apiParameters: {version: '1', strict: true}}",
         ),
-        // A view shows what its name's right does not: whoever changes it has to be allowed to read that.
+        // A view shows what its name's right does not: a user that changes it has to be allowed to read that.
         (
             "own",
             "{collMod: 'view', pipeline: [{$lookup: {from: 'secret', pipeline: [], as: 'x'}}]}",
