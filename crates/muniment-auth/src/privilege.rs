@@ -183,14 +183,6 @@ impl Privileges {
         })
     }
 
-    /// All actions that are allowed on the target.
-    pub fn actions_on(&self, target: &Target<'_>) -> Actions {
-        self.0
-            .iter()
-            .filter(|p| p.resource.matches(target))
-            .fold(Actions::EMPTY, |all, p| all.union(p.actions))
-    }
-
     /// True if whoever has these privileges may do all that `other` allows.
     pub fn covers(&self, other: &Privileges) -> bool {
         other.0.iter().all(|wanted| {
@@ -262,7 +254,6 @@ mod tests {
         assert!(!p.allows(&Target::Collection("x", "system.users"), &FIND));
         assert!(p.allows(&Target::Collection("y", "c"), &Actions::EMPTY));
         assert!(p.allows_within("x", &FIND) && !p.allows_within("y", &FIND));
-        assert_eq!(p.actions_on(&Target::Collection("x", "c")), BOTH);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use muniment_value::DocBuf;
 use muniment_wire::Stream;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -33,6 +34,11 @@ pub struct ConnShared {
     pub stuck: AtomicBool,
     /// What connectionStatus calls the connection, made when it is first asked for.
     pub uuid: OnceLock<[u8; 16]>,
+}
+
+/// The IP address of a socket's end, `address:port`; `None` for a Unix socket.
+pub fn address_of(end: &str) -> Option<IpAddr> {
+    end.parse::<SocketAddr>().ok().map(|a| a.ip())
 }
 
 /// `hello.client`.

@@ -34,7 +34,7 @@ pub fn digest_of_key(user: &str) -> [u8; 32] {
 pub fn digest_of(user: &str, db: &str) -> [u8; 32] {
     match (user, db) {
         ("", "") => NOBODY,
-        _ => Sha256::digest(format!("{user}@{db}")).into(),
+        _ => digest_of_key(&format!("{user}@{db}")),
     }
 }
 

@@ -5,6 +5,7 @@
 use crate::command::{Spec, print, printed};
 use crate::effects::Does;
 use crate::table::ALL;
+use muniment_auth::builtin;
 use muniment_options::Page;
 use muniment_query::{expr, filter, stage, update};
 use std::collections::BTreeMap;
@@ -12,6 +13,12 @@ use std::collections::BTreeMap;
 /// The features of a MongoDB community server, by kind. Those that are in no registry are "not yet".
 /// Source: the manual's reference pages (names only): those of 8.0, and of expressions those of 8.3.
 const SURFACE: &[(&str, &str)] = &[
+    (
+        "Built-in roles",
+        "__queryableBackup __system backup clusterAdmin clusterManager clusterMonitor dbAdmin \
+         dbAdminAnyDatabase dbOwner directShardOperations enableSharding hostManager read readAnyDatabase \
+         readWrite readWriteAnyDatabase restore root searchCoordinator userAdmin userAdminAnyDatabase",
+    ),
     (
         "Commands",
         "abortTransaction addShard aggregate appendOplogNote applyOps balancerStart balancerStatus balancerStop \
@@ -235,6 +242,7 @@ fn known(kind: &str) -> BTreeMap<String, Option<String>> {
             .iter()
             .map(|o| row(o.name, o.doc))
             .collect(),
+        "Built-in roles" => builtin::all().map(|(role, doc)| row(role, doc)).collect(),
         "Index kinds" => muniment_storage::kinds::registry()
             .iter()
             .map(|o| row(o.name, o.doc))

@@ -6,7 +6,7 @@
 use muniment_value::{Code, DocBuf, Value, array, doc};
 use muniment_wire::op_msg::CHECKSUM_PRESENT;
 use muniment_wire::op_query::parse_op_reply;
-use muniment_wire::{Compressor, Connection, Header, OP_MSG, OP_QUERY, Stream, begin_request};
+use muniment_wire::{Compressor, Connection, Header, OP_MSG, Stream, begin_request};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -27,25 +27,6 @@ fn get_i64(d: &DocBuf, name: &str) -> i64 {
         .unwrap_or_else(|| panic!("{name} in {d:?}"))
 }
 
-fn query(ns: &str, command: &DocBuf) -> Vec<u8> {
-    let mut m = Vec::new();
-    let len = 16 + 4 + ns.len() + 1 + 8 + command.as_bytes().len();
-    Header {
-        message_length: len as i32,
-        request_id: 5,
-        response_to: 0,
-        op_code: OP_QUERY,
-    }
-    .put(&mut m);
-    m.extend_from_slice(&4_u32.to_le_bytes());
-    m.extend_from_slice(ns.as_bytes());
-    m.push(0);
-    m.extend_from_slice(&0_i32.to_le_bytes());
-    m.extend_from_slice(&(-1_i32).to_le_bytes());
-    m.extend_from_slice(command.as_bytes());
-    m
-}
-
 #[test]
 fn old_drivers_shake_hands_with_op_query() {
     let s = server();
@@ -59,7 +40,8 @@ fn old_drivers_shake_hands_with_op_query() {
         cmd.append(hello, 1)
             .append("client", &client)
             .append("helloOk", true);
-        c.send_bytes(&query("admin.$cmd", &cmd)).unwrap();
+        c.send_bytes(&testkit::op_query("admin.$cmd", &cmd))
+            .unwrap();
         let reply = parse_op_reply(c.recv_bytes().unwrap()).unwrap().to_buf();
         let d = reply.as_doc();
         assert_eq!(
@@ -78,13 +60,13 @@ fn old_drivers_shake_hands_with_op_query() {
         assert!(d.get("setName").is_none() && d.get("msg").is_none());
     }
     // Java driver 3.12 asks for the version in the same way.
-    c.send_bytes(&query("admin.$cmd", &doc! { "buildinfo": 1 }))
+    c.send_bytes(&testkit::op_query("admin.$cmd", &doc! { "buildinfo": 1 }))
         .unwrap();
     let reply = parse_op_reply(c.recv_bytes().unwrap()).unwrap().to_buf();
     assert_eq!(reply.as_doc().get_array("versionArray").unwrap().count(), 4);
     // All other commands must come as OP_MSG.
     for (ns, cmd) in [("t.$cmd", doc! { "find": "c" }), ("t.c", doc! {})] {
-        c.send_bytes(&query(ns, &cmd)).unwrap();
+        c.send_bytes(&testkit::op_query(ns, &cmd)).unwrap();
         let reply = parse_op_reply(c.recv_bytes().unwrap()).unwrap().to_buf();
         assert_eq!(get_i64(&reply, "code"), 352, "{reply:?}");
     }

@@ -20,7 +20,7 @@ pub use damage::{files_below, flip_bit, truncate_file};
 pub use grammar::{Drawn, Grammar};
 pub use load::Load;
 pub use power::{layer, materialise, probe};
-pub use request::{endless, request_bytes};
+pub use request::{endless, op_query, request_bytes};
 pub use script::run_script;
 pub use server::{Server, ServerOptions, ask_to_end, binary, freeze, thaw};
 pub use set::Set;

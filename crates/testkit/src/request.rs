@@ -1,7 +1,7 @@
 //! Requests that several tests send.
 
 use muniment_value::{DocBuf, array, doc};
-use muniment_wire::begin_request;
+use muniment_wire::{Header, OP_QUERY, begin_request};
 
 /// A command with its `$db`, as the bytes of a message.
 ///
@@ -27,4 +27,24 @@ pub fn endless(comment: &str) -> DocBuf {
         doc! { "$project": doc! { "x": more } },
     ];
     doc! { "aggregate": 1, "pipeline": pipeline, "cursor": doc! {}, "comment": comment }
+}
+
+/// An OP_QUERY message with a command, as drivers of before 2020 send it. `ns` is `db.$cmd`.
+pub fn op_query(ns: &str, command: &DocBuf) -> Vec<u8> {
+    let mut m = Vec::new();
+    let len = 16 + 4 + ns.len() + 1 + 8 + command.as_bytes().len();
+    Header {
+        message_length: len as i32,
+        request_id: 5,
+        response_to: 0,
+        op_code: OP_QUERY,
+    }
+    .put(&mut m);
+    m.extend_from_slice(&4_u32.to_le_bytes());
+    m.extend_from_slice(ns.as_bytes());
+    m.push(0);
+    m.extend_from_slice(&0_i32.to_le_bytes());
+    m.extend_from_slice(&(-1_i32).to_le_bytes());
+    m.extend_from_slice(command.as_bytes());
+    m
 }

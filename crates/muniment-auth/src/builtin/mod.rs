@@ -94,9 +94,9 @@ pub fn builtin_names(db: &str) -> impl Iterator<Item = &'static str> + use<> {
     in_database(db).map(|r| r.name)
 }
 
-/// What a built-in role is for, in one line.
-pub fn purpose_of(role: &RoleName) -> Option<&'static str> {
-    find(role).map(|r| r.purpose)
+/// All built-in roles, sorted by name, each with one line that says what it is for.
+pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ROLES.iter().map(|r| (r.name, r.purpose))
 }
 
 /// All privileges of a built-in role, those of the roles that it includes too; `None` if it is not built in.
@@ -115,16 +115,6 @@ fn collect(role: &Role, own: &str, all: &mut Privileges) {
             collect(included, own, all);
         }
     }
-}
-
-/// The roles of which a built-in role consists, such as readWrite, dbAdmin and userAdmin for dbOwner. (MongoDB
-/// prints none for a built-in role; its privileges are flattened.)
-pub fn inherited_of(role: &RoleName) -> Vec<RoleName> {
-    let included = find(role).map(|r| r.includes).unwrap_or_default();
-    included
-        .iter()
-        .map(|name| RoleName::new(*name, role.db.as_str()))
-        .collect()
 }
 
 #[cfg(test)]

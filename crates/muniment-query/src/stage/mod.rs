@@ -62,7 +62,7 @@ mod write_stream;
 pub use coll_stats::scale as coll_stats_scale;
 pub use geo_near::GeoNear;
 pub use pipeline::{CountOnly, Pipeline, check_target, check_update_stages};
-pub use registry::{Input, Place, Position, Spec, Within, registry};
+pub use registry::{Input, Place, Position, Spec, Within, registry, rights as rights_of};
 pub use search::indexes_refused as search_indexes_refused;
 pub use watch::{Figures, Watched};
 

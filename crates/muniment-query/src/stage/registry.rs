@@ -228,11 +228,22 @@ const NOT_YET: &[(&str, Place)] = &[
     ),
 ];
 
+/// The stage with this name, if Muniment has it.
+fn known(name: &str) -> Option<&'static Spec> {
+    let all = registry();
+    let i = all.binary_search_by(|s| s.name.cmp(name)).ok()?;
+    all.get(i)
+}
+
+/// What the stage with this name needs its user to be allowed, if Muniment has it.
+pub fn rights(name: &str) -> Option<Rights> {
+    known(name).map(|spec| spec.rights)
+}
+
 /// The place of the stage with this name, if MongoDB has it.
 pub(crate) fn place(name: &str) -> Option<Place> {
-    let all = registry();
-    if let Ok(i) = all.binary_search_by(|s| s.name.cmp(name)) {
-        return all.get(i).map(|s| s.place);
+    if let Some(spec) = known(name) {
+        return Some(spec.place);
     }
     let i = NOT_YET.binary_search_by(|(n, _)| (*n).cmp(name)).ok()?;
     NOT_YET.get(i).map(|(_, place)| *place)
@@ -243,12 +254,7 @@ pub(crate) fn place(name: &str) -> Option<Place> {
 /// # Errors
 /// 115 CommandNotSupported for a stage that Muniment does not have yet; 40324 for one that does not exist.
 pub(crate) fn find(name: &str) -> Result<&'static Spec> {
-    let all = registry();
-    if let Some(spec) = all
-        .binary_search_by(|s| s.name.cmp(name))
-        .ok()
-        .and_then(|i| all.get(i))
-    {
+    if let Some(spec) = known(name) {
         return Ok(spec);
     }
     if place(name).is_some() {

@@ -2,9 +2,9 @@
 //! one.
 
 use super::store;
-use crate::connections::ConnShared;
+use crate::connections::{ConnShared, address_of};
 use crate::state::ServerState;
-use std::net::{IpAddr, SocketAddr};
+use muniment_value::doc;
 use std::sync::atomic::Ordering::SeqCst;
 
 /// Whether the exception holds for a connection. It ends for good with the first user.
@@ -17,18 +17,21 @@ pub fn exception(server: &ServerState, conn: &ConnShared) -> bool {
     let has = store::any(server).unwrap_or(true);
     if has {
         auth.had_users.store(true, SeqCst);
+    } else if !auth.told_of_none.swap(true, SeqCst) {
+        server.log.info(
+            "ACCESS",
+            20_248,
+            &format!("conn{}", conn.id),
+            "There is no user yet, so a client on this host may create the first one, in the database admin",
+            &doc! {},
+        );
     }
     !has
 }
 
 /// Whether a peer's address is of this host. The clients of a Unix socket have none.
 fn is_local(peer: &str) -> bool {
-    peer.is_empty() || address(peer).is_some_and(|ip| ip.to_canonical().is_loopback())
-}
-
-/// The address of a peer, `address:port`.
-pub fn address(peer: &str) -> Option<IpAddr> {
-    peer.parse::<SocketAddr>().ok().map(|a| a.ip())
+    peer.is_empty() || address_of(peer).is_some_and(|ip| ip.to_canonical().is_loopback())
 }
 
 #[cfg(test)]

@@ -48,6 +48,8 @@ pub struct Auth {
     pub changing: Lock<()>,
     /// There was a user, so the localhost exception has ended.
     had_users: AtomicBool,
+    /// The log says that the exception holds.
+    told_of_none: AtomicBool,
     /// The secret from which the salts of unknown users are made.
     secret: [u8; 32],
     /// Failed tries by address.
@@ -67,6 +69,7 @@ impl Auth {
             generation: AtomicU64::new(1),
             changing: Lock::new(()),
             had_users: AtomicBool::new(false),
+            told_of_none: AtomicBool::new(false),
             secret,
             failures: Mutex::default(),
             figures: sasl::Figures::default(),

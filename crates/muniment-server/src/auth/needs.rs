@@ -7,8 +7,8 @@ use crate::context::Request;
 use crate::registry;
 use muniment_auth::action::{Action, Actions};
 use muniment_auth::resource::Target;
-use muniment_query::stage::registry as stages;
 use muniment_query::stage::rights::{Named, Right, Rights};
+use muniment_query::stage::rights_of;
 use muniment_value::{Doc, Value};
 
 /// How deep pipelines may be nested in each other. The parser of stages allows fewer.
@@ -161,8 +161,7 @@ impl<'a> Asks<'a> {
         let mut allowed = true;
         for (i, stage) in pipeline.values().filter_map(|v| v.as_doc()).enumerate() {
             let Some(e) = stage.first() else { continue };
-            let known = stages().iter().find(|s| s.name == e.name());
-            let of = match known.map(|spec| &spec.rights) {
+            let of = match rights_of(e.name()) {
                 Some(Rights::Also(of)) => of,
                 Some(Rights::Instead(of)) => {
                     reads &= i > 0;

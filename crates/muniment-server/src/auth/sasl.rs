@@ -4,8 +4,8 @@
 //! answer; a connection keeps one conversation at most, of a few hundred bytes.
 
 use super::store::{self, USERS};
-use super::{Said, first_user, log_out, tell};
-use crate::connections::ConnShared;
+use super::{Said, log_out, tell};
+use crate::connections::{ConnShared, address_of};
 use crate::context::ConnLocal;
 use crate::state::ServerState;
 use base64::Engine;
@@ -14,6 +14,7 @@ use muniment_auth::names::UserName;
 use muniment_auth::scram::{ClientFirst, Credentials, Exchange, Mechanism};
 use muniment_op::Interrupt;
 use muniment_value::{Code, DocBuf, Error, Result, Value, doc};
+use sha2::{Digest, Sha256};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -82,8 +83,8 @@ pub struct Conversation {
     name: UserName,
     mechanism: Mechanism,
     exchange: Exchange,
-    /// The user's document when the conversation began.
-    stored: Option<DocBuf>,
+    /// The hash of the user's document when the conversation began.
+    stored: Option<[u8; 32]>,
     began: Instant,
     /// The client does not want to send an empty last message.
     skips_empty: bool,
@@ -163,7 +164,7 @@ pub fn start(
         mechanism,
         name,
         exchange,
-        stored,
+        stored: stored.as_ref().map(hash),
         began: Instant::now(),
         skips_empty: begin.skips_empty,
         proven: false,
@@ -283,13 +284,12 @@ fn prove(
     let answer = login.exchange.finish(payload)?;
     // Read before the user is, so that a change in between is noticed with the next command.
     let generation = server.auth.generation();
-    let user = store::resolve(server, &login.name, generation)?.ok_or_else(failed)?;
+    let stored = store::find(server, USERS, &login.name.id())?.ok_or_else(failed)?;
     // The user may have been dropped, or have got another password, since the conversation began.
-    let now = store::find(server, USERS, &login.name.id())?;
-    let same = |a: &DocBuf, b: &DocBuf| a.as_bytes() == b.as_bytes();
-    if !matches!((&now, &login.stored), (Some(now), Some(then)) if same(now, then)) {
+    if login.stored != Some(hash(&stored)) {
         return Err(failed());
     }
+    let user = store::user(server, &login.name, stored.as_doc(), generation)?;
     if !user.may_come_from(conn) {
         return Err(Error::new(
             Code::AuthenticationRestrictionUnmet,
@@ -311,12 +311,16 @@ fn prove(
     log_out(conn, local);
     let [_, succeeded, _] = server.auth.figures.of(login.mechanism);
     succeeded.fetch_add(1, Relaxed);
-    if let Some(address) = first_user::address(&conn.peer) {
+    if let Some(address) = address_of(&conn.peer) {
         server.auth.failures.lock().remove(&address);
     }
     *conn.user.lock() = Some(Arc::clone(&user.key));
     local.user = Some(Arc::new(user));
     Ok(answer)
+}
+
+fn hash(stored: &DocBuf) -> [u8; 32] {
+    Sha256::digest(stored.as_bytes()).into()
 }
 
 fn reply(done: bool, payload: &[u8]) -> DocBuf {
@@ -329,7 +333,7 @@ fn reply(done: bool, payload: &[u8]) -> DocBuf {
 
 /// Has an address wait from which logins have failed repeatedly.
 fn hold_back(server: &ServerState, conn: &ConnShared, on: &dyn Interrupt) -> Result<()> {
-    match wait_of(server, first_user::address(&conn.peer)) {
+    match wait_of(server, address_of(&conn.peer)) {
         Some(wait) => muniment_op::sleep_until(Instant::now() + wait, on),
         None => Ok(()),
     }
@@ -344,7 +348,7 @@ fn wait_of(server: &ServerState, address: Option<IpAddr>) -> Option<Duration> {
 }
 
 fn note_failure(server: &ServerState, conn: &ConnShared) {
-    let Some(address) = first_user::address(&conn.peer) else {
+    let Some(address) = address_of(&conn.peer) else {
         return;
     };
     let mut failures = server.auth.failures.lock();

@@ -7,7 +7,7 @@ use crate::sessions::digest_of;
 use crate::state::ServerState;
 use muniment_auth::builtin;
 use muniment_auth::names::{RoleName, UserName};
-use muniment_auth::privilege::{Privilege, Privileges};
+use muniment_auth::privilege::Privileges;
 use muniment_exec::{DeleteStatement, FindRequest, OpContext, UpdateStatement};
 use muniment_logger::Severity;
 use muniment_value::{Doc, DocBuf, Error, Result, Value, doc};
@@ -154,11 +154,8 @@ pub fn privileges_of(server: &ServerState, roles: &[RoleName]) -> Result<Granted
 
 /// The privileges of a stored role without those that it inherits, and its restrictions.
 fn own(stored: Doc<'_>) -> Result<(Privileges, Option<Restrictions>)> {
-    let mut privileges = Privileges::default();
-    let list = stored.get_array("privileges").unwrap_or(Doc::EMPTY);
-    for v in list.values() {
-        privileges.add(Privilege::from_doc(v.as_doc().unwrap_or(Doc::EMPTY))?);
-    }
+    let privileges = stored.get_array("privileges").unwrap_or(Doc::EMPTY);
+    let privileges = Privileges::from_array(privileges)?;
     let restrictions = stored.get_array("authenticationRestrictions");
     Ok((
         privileges,
@@ -192,16 +189,28 @@ pub struct Granted {
 /// A user with all privileges, as stored now; `None` if there is no such user.
 ///
 /// # Errors
-/// Those of reading; a stored user or role that cannot be read.
+/// Those of reading, and of [`user`].
 pub(super) fn resolve(
     server: &ServerState,
     name: &UserName,
     generation: u64,
 ) -> Result<Option<User>> {
-    let Some(stored) = find(server, USERS, &name.id())? else {
-        return Ok(None);
-    };
-    let stored = stored.as_doc();
+    let stored = find(server, USERS, &name.id())?;
+    stored
+        .map(|stored| user(server, name, stored.as_doc(), generation))
+        .transpose()
+}
+
+/// The user of a stored document, with all privileges.
+///
+/// # Errors
+/// Those of reading roles; restrictions that cannot be read.
+pub(super) fn user(
+    server: &ServerState,
+    name: &UserName,
+    stored: Doc<'_>,
+    generation: u64,
+) -> Result<User> {
     let roles = roles_in(stored);
     let mut granted = privileges_of(server, &roles)?;
     if let Some(list) = stored.get_array("authenticationRestrictions") {
@@ -211,7 +220,7 @@ pub(super) fn resolve(
         Some(Value::Binary { bytes, .. }) => bytes.to_vec(),
         _ => Vec::new(),
     };
-    Ok(Some(User {
+    Ok(User {
         key: format!("{}@{}", name.user, name.db).into(),
         digest: digest_of(&name.user, &name.db),
         id,
@@ -221,7 +230,7 @@ pub(super) fn resolve(
         restrictions: granted.restrictions,
         generation,
         name: name.clone(),
-    }))
+    })
 }
 
 /// The mechanisms for which a user has credentials; `None` if there is no such user.

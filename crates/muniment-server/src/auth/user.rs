@@ -1,6 +1,6 @@
 //! A user who has logged in.
 
-use crate::connections::ConnShared;
+use crate::connections::{ConnShared, address_of};
 use muniment_auth::action::{Action, Actions};
 use muniment_auth::names::{RoleName, UserName};
 use muniment_auth::privilege::Privileges;
@@ -43,9 +43,8 @@ impl User {
 
     /// Whether the user may log in on this connection.
     pub fn may_come_from(&self, conn: &ConnShared) -> bool {
-        let address = |text: &str| text.parse::<std::net::SocketAddr>().ok().map(|a| a.ip());
-        let client = address(&conn.peer);
-        let server = conn.stream.local().as_deref().and_then(address);
+        let client = address_of(&conn.peer);
+        let server = conn.stream.local().as_deref().and_then(address_of);
         self.restrictions.iter().all(|r| r.allow(client, server))
     }
 }

@@ -1,7 +1,8 @@
 //! The shared parts of the commands on users and roles.
 
-use crate::auth::{self, Asks, ROLES, Restrictions, USERS};
+use crate::auth::{self, Asks, Needs, ROLES, Restrictions, USERS};
 use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind, RunsOn};
 use crate::state::ServerState;
 use muniment_auth::action::Action;
 use muniment_auth::builtin;
@@ -9,8 +10,7 @@ use muniment_auth::names::{RoleName, UserName};
 use muniment_auth::privilege::{Privilege, Privileges};
 use muniment_auth::resource::Target;
 use muniment_auth::scram::{Credentials, Mechanism};
-use muniment_value::args::Types;
-use muniment_value::args::check_type;
+use muniment_value::args::{Field, Types, req};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
 
 /// The database of users that some other service knows.
@@ -68,29 +68,20 @@ pub(super) fn own_role(cx: &CommandContext<'_>) -> Result<RoleName> {
     }
 }
 
-/// The roles of a list, each a name in `db` or `{role, db}`.
+/// The roles that the command's field `roles` names, each a name in `db` or `{role, db}`.
 ///
 /// # Errors
 /// 2 BadValue, 14 TypeMismatch.
-pub(super) fn roles(list: Doc<'_>, db: &str) -> Result<Vec<RoleName>> {
-    list.values().map(|v| RoleName::from_value(v, db)).collect()
+pub(super) fn named_roles(cx: &CommandContext<'_>, db: &str) -> Result<Vec<RoleName>> {
+    RoleName::from_array(cx.args.array("roles").unwrap_or(Doc::EMPTY), db)
 }
 
-/// The privileges of a list.
+/// The privileges that the command's field `privileges` describes.
 ///
 /// # Errors
 /// Those of a privilege that cannot be read.
-pub(super) fn privileges(list: Doc<'_>) -> Result<Vec<Privilege>> {
-    list.values()
-        .map(|v| match v {
-            Value::Document(d) => Privilege::from_doc(d),
-            v => Err(
-                check_type("privileges", "privileges", Types::OBJECT, v.ty())
-                    .err()
-                    .unwrap_or_else(|| Error::bad_value("a privilege has to be a document")),
-            ),
-        })
-        .collect()
+pub(super) fn named_privileges(cx: &CommandContext<'_>) -> Result<Privileges> {
+    Privileges::from_array(cx.args.array("privileges").unwrap_or(Doc::EMPTY))
 }
 
 /// Refuses roles that do not exist.
@@ -118,7 +109,7 @@ pub(super) fn to_array(roles: &[RoleName]) -> ArrayBuf {
 pub(super) fn roles_of(stored: Doc<'_>) -> Vec<RoleName> {
     let db = stored.get_str("db").unwrap_or_default();
     let list = stored.get_array("roles").unwrap_or(Doc::EMPTY);
-    roles(list, db).unwrap_or_default()
+    RoleName::from_array(list, db).unwrap_or_default()
 }
 
 /// A stored document with other values of some fields, in their places or at the end. `None` takes a field
@@ -339,20 +330,7 @@ pub(super) fn of_db(db: &str) -> DocBuf {
 /// # Errors
 /// Those of a privilege that cannot be read.
 pub(super) fn stored_privileges(stored: Doc<'_>) -> Result<Privileges> {
-    let mut all = Privileges::default();
-    for one in privileges(stored.get_array("privileges").unwrap_or(Doc::EMPTY))? {
-        all.add(one);
-    }
-    Ok(all)
-}
-
-/// Privileges as a stored document has them.
-pub(super) fn privileges_to_array(list: Vec<Privilege>) -> ArrayBuf {
-    let mut all = Privileges::default();
-    for one in list {
-        all.add(one);
-    }
-    all.to_array()
+    Privileges::from_array(stored.get_array("privileges").unwrap_or(Doc::EMPTY))
 }
 
 /// Refuses privileges and roles of another database in a role that is not of admin.
@@ -362,7 +340,7 @@ pub(super) fn privileges_to_array(list: Vec<Privilege>) -> ArrayBuf {
 pub(super) fn check_privileges(
     role: &RoleName,
     roles: &[RoleName],
-    privileges: &[Privilege],
+    privileges: &Privileges,
 ) -> Result<()> {
     if role.db == "admin" {
         return Ok(());
@@ -377,12 +355,12 @@ pub(super) fn check_privileges(
             ),
         ));
     }
-    let of = |p: &&Privilege| {
+    let of_another = |p: &&Privilege| {
         let d = p.to_doc();
         let resource = d.as_doc().get_doc("resource");
         resource.and_then(|r| r.get_str("db")) != Some(&role.db)
     };
-    match privileges.iter().find(of) {
+    match privileges.iter().find(of_another) {
         Some(p) => Err(Error::new(
             Code::InvalidRoleModification,
             format!(
@@ -394,4 +372,115 @@ pub(super) fn check_privileges(
         )),
         None => Ok(()),
     }
+}
+
+/// A command that changes users or roles.
+pub(super) const fn command(
+    name: &'static str,
+    doc: &'static str,
+    fields: &'static [Field],
+    needs: Needs,
+    run: fn(&mut CommandContext<'_>) -> Result<()>,
+) -> CommandSpec {
+    CommandSpec {
+        name,
+        doc,
+        kind: Kind::Admin,
+        runs_on: Some(RunsOn::Primary),
+        write_concern: true,
+        fields,
+        run,
+        ..CommandSpec::needing(needs)
+    }
+}
+
+/// The fields of a command that grants or revokes roles.
+pub(super) const ROLES_FIELD: &[Field] = &[req("roles", Types::ARRAY)];
+/// The fields of a command that grants or revokes privileges.
+pub(super) const PRIVILEGES_FIELD: &[Field] = &[req("privileges", Types::ARRAY)];
+
+/// What becomes of what a user or a role has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// What the command names is added.
+    Grant,
+    /// What the command names is taken away.
+    Revoke,
+}
+
+impl Change {
+    /// The roles of a stored user or role after the change.
+    fn of_roles(self, stored: Doc<'_>, named: Vec<RoleName>) -> DocBuf {
+        let mut all = roles_of(stored);
+        match self {
+            Change::Grant => {
+                all.extend(named);
+                all.sort();
+                all.dedup();
+            }
+            Change::Revoke => all.retain(|r| !named.contains(r)),
+        }
+        let all = to_array(&all);
+        with(stored, &[("roles", Some(Value::Array(all.as_doc())))])
+    }
+}
+
+/// Grants a user the roles that the command names, or revokes them.
+///
+/// # Errors
+/// 11 UserNotFound; 31 RoleNotFound for a role to grant; those of writing.
+pub(super) fn change_roles_of_user(cx: &mut CommandContext<'_>, change: Change) -> Result<()> {
+    let name = user(cx)?;
+    let named = named_roles(cx, &name.db)?;
+    let server = cx.server;
+    let _changing = server.auth.changing.lock_for(&**cx.op)?;
+    let stored = stored_user(cx, &name)?;
+    if change == Change::Grant {
+        check_roles(server, &named)?;
+    }
+    let new = change.of_roles(stored.as_doc(), named);
+    auth::replace(cx, USERS, new.as_doc())
+}
+
+/// Has a role inherit the roles that the command names, or no longer.
+///
+/// # Errors
+/// 31 RoleNotFound; 49 InvalidRoleModification; those of writing.
+pub(super) fn change_roles_of_role(cx: &mut CommandContext<'_>, change: Change) -> Result<()> {
+    let role = own_role(cx)?;
+    let named = named_roles(cx, &role.db)?;
+    let server = cx.server;
+    let _changing = server.auth.changing.lock_for(&**cx.op)?;
+    let stored = stored_role(cx, &role)?;
+    if change == Change::Grant {
+        check_privileges(&role, &named, &Privileges::new())?;
+        check_roles(server, &named)?;
+        check_circle(server, &role, &named)?;
+    }
+    let new = change.of_roles(stored.as_doc(), named);
+    auth::replace(cx, ROLES, new.as_doc())
+}
+
+/// Has a role allow what the command names, or no longer.
+///
+/// # Errors
+/// 31 RoleNotFound; 49 InvalidRoleModification; those of writing.
+pub(super) fn change_privileges(cx: &mut CommandContext<'_>, change: Change) -> Result<()> {
+    let role = own_role(cx)?;
+    let named = named_privileges(cx)?;
+    check_privileges(&role, &[], &named)?;
+    let server = cx.server;
+    let _changing = server.auth.changing.lock_for(&**cx.op)?;
+    let stored = stored_role(cx, &role)?;
+    let mut all = stored_privileges(stored.as_doc())?;
+    match change {
+        Change::Grant => all.merge(&named),
+        Change::Revoke => named.iter().for_each(|p| all.remove(p)),
+    }
+    let all = all.to_array();
+    let new = with(
+        stored.as_doc(),
+        &[("privileges", Some(Value::Array(all.as_doc())))],
+    );
+    auth::replace(cx, ROLES, new.as_doc())
 }

@@ -3,13 +3,13 @@
 use super::accounts;
 use crate::auth::{self, Needs, ROLES};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn};
+use crate::registry::CommandSpec;
 use muniment_auth::action::Action;
 use muniment_auth::builtin;
 use muniment_auth::names::RoleName;
 use muniment_auth::resource::Target;
 use muniment_value::args::{Field, Types, opt, req};
-use muniment_value::{Doc, DocBuf, Error, Result, Value};
+use muniment_value::{DocBuf, Error, Result, Value};
 
 const FIELDS: &[Field] = &[
     req("privileges", Types::ARRAY),
@@ -18,21 +18,18 @@ const FIELDS: &[Field] = &[
 ];
 
 /// The command.
-pub const COMMAND: CommandSpec = CommandSpec {
-    name: "createRole",
-    doc: "Creates a role",
-    kind: Kind::Admin,
-    runs_on: Some(RunsOn::Primary),
-    write_concern: true,
-    fields: FIELDS,
-    run,
-    ..CommandSpec::needing(Needs::Of(|asks| {
+pub const COMMAND: CommandSpec = accounts::command(
+    "createRole",
+    "Creates a role",
+    FIELDS,
+    Needs::Of(|asks| {
         asks.may_one(Target::Database(asks.request.db), Action::CreateRole)
             && accounts::may_grant(asks, "roles", Action::GrantRole)
             && accounts::may_grant_privileges(asks, Action::GrantRole)
             && accounts::may_restrict(asks)
-    }))
-};
+    }),
+    run,
+);
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let role = RoleName {
@@ -58,8 +55,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             role.db
         )));
     }
-    let roles = accounts::roles(cx.args.array("roles").unwrap_or(Doc::EMPTY), &role.db)?;
-    let privileges = accounts::privileges(cx.args.array("privileges").unwrap_or(Doc::EMPTY))?;
+    let roles = accounts::named_roles(cx, &role.db)?;
+    let privileges = accounts::named_privileges(cx)?;
     accounts::check_privileges(&role, &roles, &privileges)?;
     accounts::check_restrictions(cx)?;
     let server = cx.server;
@@ -75,7 +72,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     d.append("_id", role.id().as_str());
     d.append("role", role.role.as_str());
     d.append("db", role.db.as_str());
-    d.append("privileges", accounts::privileges_to_array(privileges));
+    d.append("privileges", privileges.to_array());
     d.append("roles", accounts::to_array(&roles));
     if let Some(list) = cx.args.array("authenticationRestrictions") {
         d.append("authenticationRestrictions", Value::Array(list));

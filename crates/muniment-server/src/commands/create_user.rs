@@ -3,11 +3,11 @@
 use super::accounts;
 use crate::auth::{self, Needs, USERS};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn, Secret};
+use crate::registry::{CommandSpec, Secret};
 use muniment_auth::action::Action;
 use muniment_auth::resource::Target;
 use muniment_value::args::{Field, Types, opt, req};
-use muniment_value::{Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{DocBuf, Error, Result, Value, doc};
 
 const FIELDS: &[Field] = &[
     opt("pwd", Types::STRING),
@@ -20,22 +20,19 @@ const FIELDS: &[Field] = &[
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
-    name: "createUser",
-    doc: "Creates a user",
-    kind: Kind::Admin,
-    runs_on: Some(RunsOn::Primary),
-    write_concern: true,
-    fields: FIELDS,
-    run,
     secret: Secret::Always,
-    logged_when_slow: false,
-    profiled: false,
     before_first_user: |request| matches!(request.db, "admin" | accounts::EXTERNAL),
-    ..CommandSpec::needing(Needs::Of(|asks| {
-        asks.may_one(Target::Database(asks.request.db), Action::CreateUser)
-            && accounts::may_grant(asks, "roles", Action::GrantRole)
-            && accounts::may_restrict(asks)
-    }))
+    ..accounts::command(
+        "createUser",
+        "Creates a user",
+        FIELDS,
+        Needs::Of(|asks| {
+            asks.may_one(Target::Database(asks.request.db), Action::CreateUser)
+                && accounts::may_grant(asks, "roles", Action::GrantRole)
+                && accounts::may_restrict(asks)
+        }),
+        run,
+    )
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
@@ -52,7 +49,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             name.db
         )));
     }
-    let roles = accounts::roles(cx.args.array("roles").unwrap_or(Doc::EMPTY), &name.db)?;
+    let roles = accounts::named_roles(cx, &name.db)?;
     accounts::check_restrictions(cx)?;
     let external = name.db == accounts::EXTERNAL;
     let credentials = match (cx.args.str("pwd"), external) {

@@ -3,21 +3,19 @@
 use super::accounts;
 use crate::auth::{self, Needs, ROLES};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn};
+use crate::registry::CommandSpec;
 use muniment_auth::action::Action;
 use muniment_auth::names::RoleName;
 use muniment_value::Result;
 
 /// The command.
-pub const COMMAND: CommandSpec = CommandSpec {
-    name: "dropAllRolesFromDatabase",
-    doc: "Removes all roles that users have made in the database",
-    kind: Kind::Admin,
-    runs_on: Some(RunsOn::Primary),
-    write_concern: true,
+pub const COMMAND: CommandSpec = accounts::command(
+    "dropAllRolesFromDatabase",
+    "Removes all roles that users have made in the database",
+    &[],
+    Needs::database(&[Action::DropRole]),
     run,
-    ..CommandSpec::needing(Needs::database(&[Action::DropRole]))
-};
+);
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let filter = accounts::of_db(cx.db());

@@ -3,20 +3,18 @@
 use super::accounts;
 use crate::auth::{self, Needs, USERS};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn};
+use crate::registry::CommandSpec;
 use muniment_auth::action::Action;
 use muniment_value::Result;
 
 /// The command.
-pub const COMMAND: CommandSpec = CommandSpec {
-    name: "dropAllUsersFromDatabase",
-    doc: "Removes all users of the database",
-    kind: Kind::Admin,
-    runs_on: Some(RunsOn::Primary),
-    write_concern: true,
+pub const COMMAND: CommandSpec = accounts::command(
+    "dropAllUsersFromDatabase",
+    "Removes all users of the database",
+    &[],
+    Needs::database(&[Action::DropUser]),
     run,
-    ..CommandSpec::needing(Needs::database(&[Action::DropUser]))
-};
+);
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let server = cx.server;

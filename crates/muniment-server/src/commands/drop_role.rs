@@ -3,20 +3,18 @@
 use super::accounts;
 use crate::auth::{self, Needs, ROLES};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn};
+use crate::registry::CommandSpec;
 use muniment_auth::action::Action;
 use muniment_value::{Result, doc};
 
 /// The command.
-pub const COMMAND: CommandSpec = CommandSpec {
-    name: "dropRole",
-    doc: "Removes a role, also from those that have it",
-    kind: Kind::Admin,
-    runs_on: Some(RunsOn::Primary),
-    write_concern: true,
+pub const COMMAND: CommandSpec = accounts::command(
+    "dropRole",
+    "Removes a role, also from those that have it",
+    &[],
+    Needs::database(&[Action::DropRole]),
     run,
-    ..CommandSpec::needing(Needs::database(&[Action::DropRole]))
-};
+);
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let role = accounts::own_role(cx)?;

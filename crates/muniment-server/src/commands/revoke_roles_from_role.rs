@@ -1,39 +1,15 @@
 //! `revokeRolesFromRole`.
 
-use super::accounts;
-use crate::auth::{self, Needs, ROLES};
-use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn};
+use super::accounts::{self, Change};
+use crate::auth::Needs;
+use crate::registry::CommandSpec;
 use muniment_auth::action::Action;
-use muniment_value::args::{Field, Types, req};
-use muniment_value::{Doc, Result, Value};
-
-const FIELDS: &[Field] = &[req("roles", Types::ARRAY)];
 
 /// The command.
-pub const COMMAND: CommandSpec = CommandSpec {
-    name: "revokeRolesFromRole",
-    doc: "Has a role no longer inherit others",
-    kind: Kind::Admin,
-    runs_on: Some(RunsOn::Primary),
-    write_concern: true,
-    fields: FIELDS,
-    run,
-    ..CommandSpec::needing(Needs::Of(|asks| {
-        accounts::may_grant(asks, "roles", Action::RevokeRole)
-    }))
-};
-
-fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    let role = accounts::own_role(cx)?;
-    let roles = accounts::roles(cx.args.array("roles").unwrap_or(Doc::EMPTY), &role.db)?;
-    let server = cx.server;
-    let _changing = server.auth.changing.lock_for(&**cx.op)?;
-    let stored = accounts::stored_role(cx, &role)?;
-    let stored = stored.as_doc();
-    let mut all = accounts::roles_of(stored);
-    all.retain(|r| !roles.contains(r));
-    let all = accounts::to_array(&all);
-    let new = accounts::with(stored, &[("roles", Some(Value::Array(all.as_doc())))]);
-    auth::replace(cx, ROLES, new.as_doc())
-}
+pub const COMMAND: CommandSpec = accounts::command(
+    "revokeRolesFromRole",
+    "Has a role no longer inherit others",
+    accounts::ROLES_FIELD,
+    Needs::Of(|asks| accounts::may_grant(asks, "roles", Action::RevokeRole)),
+    |cx| accounts::change_roles_of_role(cx, Change::Revoke),
+);

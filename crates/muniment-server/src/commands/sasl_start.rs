@@ -27,8 +27,6 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     api_v1: true,
     secret: Secret::Always,
-    logged_when_slow: false,
-    profiled: false,
     fields: FIELDS,
     run,
     ..CommandSpec::needing(Needs::Nothing)

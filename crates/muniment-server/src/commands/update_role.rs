@@ -3,8 +3,9 @@
 use super::accounts;
 use crate::auth::{self, Needs, ROLES};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn};
+use crate::registry::CommandSpec;
 use muniment_auth::action::Action;
+use muniment_auth::privilege::Privileges;
 use muniment_auth::resource::Target;
 use muniment_value::args::{Field, Types, opt};
 use muniment_value::{Error, Result, Value};
@@ -16,22 +17,19 @@ const FIELDS: &[Field] = &[
 ];
 
 /// The command.
-pub const COMMAND: CommandSpec = CommandSpec {
-    name: "updateRole",
-    doc: "Changes a role",
-    kind: Kind::Admin,
-    runs_on: Some(RunsOn::Primary),
-    write_concern: true,
-    fields: FIELDS,
-    run,
-    ..CommandSpec::needing(Needs::Of(|asks| {
+pub const COMMAND: CommandSpec = accounts::command(
+    "updateRole",
+    "Changes a role",
+    FIELDS,
+    Needs::Of(|asks| {
         // What the role has until then is taken away, whatever it is.
         asks.may_one(Target::Database(""), Action::RevokeRole)
             && accounts::may_grant(asks, "roles", Action::GrantRole)
             && accounts::may_grant_privileges(asks, Action::GrantRole)
             && accounts::may_restrict(asks)
-    }))
-};
+    }),
+    run,
+);
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let role = accounts::own_role(cx)?;
@@ -42,14 +40,13 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             "Must specify at least one field to update in updateRole",
         ));
     }
-    let roles = roles
-        .map(|list| accounts::roles(list, &role.db))
-        .transpose()?;
-    let privileges = privileges.map(accounts::privileges).transpose()?;
+    let roles = roles.is_some().then(|| accounts::named_roles(cx, &role.db));
+    let roles = roles.transpose()?;
+    let privileges = privileges.map(Privileges::from_array).transpose()?;
     accounts::check_privileges(
         &role,
         roles.as_deref().unwrap_or_default(),
-        privileges.as_deref().unwrap_or_default(),
+        privileges.as_ref().unwrap_or(&Privileges::new()),
     )?;
     accounts::check_restrictions(cx)?;
     let server = cx.server;
@@ -60,7 +57,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         accounts::check_circle(server, &role, roles)?;
     }
     let roles = roles.map(|r| accounts::to_array(&r));
-    let privileges = privileges.map(accounts::privileges_to_array);
+    let privileges = privileges.map(|p| p.to_array());
     let mut fields = Vec::new();
     if let Some(p) = &privileges {
         fields.push(("privileges", Some(Value::Array(p.as_doc()))));

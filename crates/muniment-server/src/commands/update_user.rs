@@ -3,7 +3,7 @@
 use super::accounts;
 use crate::auth::{self, Asks, Needs, USERS};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn, Secret};
+use crate::registry::{CommandSpec, Secret};
 use muniment_auth::action::Action;
 use muniment_auth::resource::Target;
 use muniment_auth::scram::Mechanism;
@@ -21,17 +21,14 @@ const FIELDS: &[Field] = &[
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
-    name: "updateUser",
-    doc: "Changes a user",
-    kind: Kind::Admin,
-    runs_on: Some(RunsOn::Primary),
-    write_concern: true,
-    fields: FIELDS,
-    run,
     secret: Secret::Always,
-    logged_when_slow: false,
-    profiled: false,
-    ..CommandSpec::needing(Needs::Of(needs))
+    ..accounts::command(
+        "updateUser",
+        "Changes a user",
+        FIELDS,
+        Needs::Of(needs),
+        run,
+    )
 };
 
 fn needs(asks: &Asks<'_>) -> bool {
@@ -72,10 +69,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         ));
     }
     accounts::check_restrictions(cx)?;
-    let roles = cx.args.array("roles");
-    let roles = roles
-        .map(|list| accounts::roles(list, &name.db))
-        .transpose()?;
+    let roles = has("roles").then(|| accounts::named_roles(cx, &name.db));
+    let roles = roles.transpose()?;
     let mechanisms = accounts::mechanisms(cx)?;
     let new = cx.args.str("pwd");
     let new = new

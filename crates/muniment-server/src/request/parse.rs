@@ -31,7 +31,8 @@ pub struct Parsed<'r> {
 /// reply.
 ///
 /// # Errors
-/// 59 CommandNotFound; 13 Unauthorized if nobody has logged in; the errors of [`Args::parse_with`] and [`Generic::check`].
+/// 59 CommandNotFound; 13 Unauthorized if nobody has logged in; the errors of [`Args::parse_with`] and
+/// [`Generic::check`].
 pub fn parse<'r>(
     caller: &Caller<'r>,
     local: &mut ConnLocal,
