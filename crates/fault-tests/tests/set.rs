@@ -12,7 +12,7 @@ use fault_tests::session::{Address, Session, code_of};
 use fault_tests::{DB, Rng, long, seed};
 use muniment_lab::topology::cluster::{Cluster, PATIENCE, Way};
 use muniment_lab::topology::shape::Shape;
-use muniment_value::{ArrayBuf, DocBuf, array, doc, number};
+use muniment_value::{ArrayBuf, Code, DocBuf, array, doc, number};
 use muniment_wire::Connection;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
@@ -162,6 +162,29 @@ fn outcome(
     Some((what, acknowledged.then_some(answered)))
 }
 
+/// All documents of a collection, read linearizably. A set may elect at any time, also when nothing is done to
+/// it any more, so a read that its primary could not end is sent to the next one.
+fn last_state(cluster: &Cluster, of: &str) -> Vec<DocBuf> {
+    let find = doc! { "find": of, "readConcern": doc! { "level": "linearizable" } };
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let primary = cluster.wait_until_well(PATIENCE).unwrap();
+        let mut c = Connection::connect(cluster.address(primary).unwrap()).unwrap();
+        match c.find_all(DB, &find) {
+            Ok(all) => return all,
+            Err(e) => {
+                let deposed = matches!(
+                    e.code(),
+                    Code::PrimarySteppedDown
+                        | Code::NotWritablePrimary
+                        | Code::InterruptedDueToReplStateChange
+                );
+                assert!(deposed && Instant::now() < until, "{of}: {e}");
+            }
+        }
+    }
+}
+
 /// Does bad things to the set, until the end.
 fn misfortunes(
     cluster: &mut Cluster,
@@ -300,15 +323,10 @@ fn a_set_is_linearizable_and_isolated_whatever_happens() {
         let operations: Vec<_> = single.into_iter().flat_map(|c| c.join().unwrap()).collect();
         (transactions, operations, what)
     });
-    let primary = cluster.wait_until_well(PATIENCE).unwrap();
-    let mut c = Connection::connect(cluster.address(primary).unwrap()).unwrap();
-    let find = |of: &str| {
-        doc! { "find": of, "readConcern": doc! { "level": "linearizable" } }
-    };
-    let last = lists(&c.find_all(DB, &find("lists")).unwrap());
+    let last = lists(&last_state(&cluster, "lists"));
     let verdict = judge(&transactions, &last);
     // The last state of every register counts as a read.
-    for d in c.find_all(DB, &find("registers")).unwrap() {
+    for d in last_state(&cluster, "registers") {
         let number = |name| d.as_doc().get(name).and_then(number::to_i64_exact).unwrap();
         let now = registers.now();
         let read = Operation {
