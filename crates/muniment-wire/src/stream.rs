@@ -1,19 +1,25 @@
-//! A connection's socket: TCP or Unix.
+//! A connection's socket: TCP, Unix or TLS.
 
+use muniment_tls::{Endpoint, Socket};
 use muniment_value::{Code, Error};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// A TCP or Unix socket.
+/// A TCP or Unix socket, or one that speaks TLS. Several threads may hold handles on it. At most one of them
+/// reads and one writes at a time, and a write that is cut short has to be repeated with what is left
+/// ([`muniment_tls::Socket`]).
 #[derive(Debug)]
 pub enum Stream {
     /// TCP, with `TCP_NODELAY`.
     Tcp(TcpStream),
     /// A Unix socket.
     Unix(UnixStream),
+    /// TCP, with TLS or with a server that offers it.
+    Tls(Arc<Socket>),
 }
 
 impl Stream {
@@ -48,6 +54,76 @@ impl Stream {
         Ok(Stream::Tcp(s))
     }
 
+    /// An accepted TCP socket whose client may or has to use TLS. Others stay as they are.
+    #[must_use]
+    pub fn offering(self, tls: &Arc<Endpoint>) -> Stream {
+        match self {
+            Stream::Tcp(s) => Stream::Tls(Arc::new(tls.accept(s))),
+            other => other,
+        }
+    }
+
+    /// Makes the handshake of TLS with the server of this name, within `limit`. A Unix socket stays as it is.
+    ///
+    /// # Errors
+    /// The socket's; one of the kind `InvalidData` if the handshake fails.
+    pub fn secured(self, tls: &Endpoint, name: &str, limit: Duration) -> io::Result<Stream> {
+        match self {
+            Stream::Tcp(s) => Ok(Stream::Tls(Arc::new(tls.connect(s, name, limit)?))),
+            other => Ok(other),
+        }
+    }
+
+    /// The socket that speaks TLS, or whose other side may.
+    pub fn tls(&self) -> Option<&Socket> {
+        match self {
+            Stream::Tls(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// Frees the memory that a silent connection does not need.
+    pub fn shrink_idle(&self) {
+        if let Stream::Tls(s) = self {
+            s.shrink_idle();
+        }
+    }
+
+    /// The TCP connection, with TLS or without.
+    fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Stream::Tcp(s) => Some(s),
+            Stream::Unix(_) => None,
+            Stream::Tls(s) => Some(s.tcp()),
+        }
+    }
+
+    /// Reads, and waits for that no longer than the limit.
+    ///
+    /// # Errors
+    /// The socket's; one of the kind `WouldBlock` after the limit.
+    #[inline]
+    pub fn receive(&self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(s) => (&mut &*s).read(buf),
+            Stream::Unix(s) => (&mut &*s).read(buf),
+            Stream::Tls(s) => s.read(buf),
+        }
+    }
+
+    /// Writes some, and waits for that no longer than the limit.
+    ///
+    /// # Errors
+    /// The socket's; one of the kind `WouldBlock` after the limit.
+    #[inline]
+    pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(s) => (&mut &*s).write(buf),
+            Stream::Unix(s) => (&mut &*s).write(buf),
+            Stream::Tls(s) => s.write(buf),
+        }
+    }
+
     /// A second handle on the socket.
     ///
     /// # Errors
@@ -56,6 +132,7 @@ impl Stream {
         Ok(match self {
             Stream::Tcp(s) => Stream::Tcp(s.try_clone()?),
             Stream::Unix(s) => Stream::Unix(s.try_clone()?),
+            Stream::Tls(s) => Stream::Tls(Arc::clone(s)),
         })
     }
 
@@ -67,6 +144,10 @@ impl Stream {
         match self {
             Stream::Tcp(s) => s.set_read_timeout(t),
             Stream::Unix(s) => s.set_read_timeout(t),
+            Stream::Tls(s) => {
+                s.set_read_timeout(t);
+                Ok(())
+            }
         }
     }
 
@@ -78,6 +159,10 @@ impl Stream {
         match self {
             Stream::Tcp(s) => s.set_write_timeout(t),
             Stream::Unix(s) => s.set_write_timeout(t),
+            Stream::Tls(s) => {
+                s.set_write_timeout(t);
+                Ok(())
+            }
         }
     }
 
@@ -88,7 +173,7 @@ impl Stream {
     /// The socket's.
     pub fn set_silence(&self, t: Duration) -> io::Result<()> {
         #[cfg(target_os = "linux")]
-        if let Stream::Tcp(s) = self {
+        if let Some(s) = self.tcp() {
             let ms = u32::try_from(t.as_millis()).unwrap_or(u32::MAX);
             rustix::net::sockopt::set_tcp_user_timeout(s, ms)?;
         }
@@ -106,6 +191,7 @@ impl Stream {
         let peeked = match self {
             Stream::Tcp(s) => recv(s, &mut byte, flags),
             Stream::Unix(s) => recv(s, &mut byte, flags),
+            Stream::Tls(s) => return s.has_ended(),
         };
         match peeked {
             Ok((n, _)) => n == 0,
@@ -123,6 +209,7 @@ impl Stream {
         let read = match self {
             Stream::Tcp(s) => recv(s, buf, RecvFlags::DONTWAIT),
             Stream::Unix(s) => recv(s, buf, RecvFlags::DONTWAIT),
+            Stream::Tls(s) => return s.read_at_once(buf),
         };
         Ok(read?.0)
     }
@@ -137,6 +224,7 @@ impl Stream {
         let sent = match self {
             Stream::Tcp(s) => send(s, bytes, flags),
             Stream::Unix(s) => send(s, bytes, flags),
+            Stream::Tls(s) => return s.write_at_once(bytes),
         };
         match sent {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(0),
@@ -152,6 +240,7 @@ impl Stream {
         match self {
             Stream::Tcp(s) => s.shutdown(Shutdown::Both),
             Stream::Unix(s) => s.shutdown(Shutdown::Both),
+            Stream::Tls(s) => s.shutdown(),
         }
     }
 
@@ -163,23 +252,19 @@ impl Stream {
         match self {
             Stream::Tcp(s) => s.shutdown(Shutdown::Write),
             Stream::Unix(s) => s.shutdown(Shutdown::Write),
+            Stream::Tls(s) => s.shutdown_write(),
         }
     }
 
     /// `address:port` of this side; `None` for a Unix socket.
     pub fn local(&self) -> Option<String> {
-        match self {
-            Stream::Tcp(s) => s.local_addr().map(|a| a.to_string()).ok(),
-            Stream::Unix(_) => None,
-        }
+        self.tcp()?.local_addr().map(|a| a.to_string()).ok()
     }
 
     /// `address:port` of the other side; empty for a Unix socket.
     pub fn peer(&self) -> String {
-        match self {
-            Stream::Tcp(s) => s.peer_addr().map(|a| a.to_string()).unwrap_or_default(),
-            Stream::Unix(_) => String::new(),
-        }
+        let peer = self.tcp().and_then(|s| s.peer_addr().ok());
+        peer.map(|a| a.to_string()).unwrap_or_default()
     }
 }
 
@@ -188,6 +273,7 @@ impl AsRawFd for Stream {
         match self {
             Stream::Tcp(s) => s.as_raw_fd(),
             Stream::Unix(s) => s.as_raw_fd(),
+            Stream::Tls(s) => s.tcp().as_raw_fd(),
         }
     }
 }
@@ -195,26 +281,21 @@ impl AsRawFd for Stream {
 impl Read for Stream {
     #[inline]
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(s) => s.read(buf),
-            Stream::Unix(s) => s.read(buf),
-        }
+        self.receive(buf)
     }
 }
 
 impl Write for Stream {
     #[inline]
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(s) => s.write(buf),
-            Stream::Unix(s) => s.write(buf),
-        }
+        self.send(buf)
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Stream::Tcp(s) => s.write_vectored(bufs),
             Stream::Unix(s) => s.write_vectored(bufs),
+            Stream::Tls(s) => s.write(bufs.iter().find(|b| !b.is_empty()).map_or(&[], |b| b)),
         }
     }
 
