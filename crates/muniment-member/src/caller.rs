@@ -1,9 +1,11 @@
 //! This server as one that calls other members, and its side of the proof: see [`prove`](crate::prove).
 
-use super::key::{Exchange, Keys, Nonce, Side, random};
+use super::key::{Exchange, Nonce, Side, random};
+use crate::host_port::HostPort;
+use crate::trust::Trust;
 use muniment_value::{ArrayBuf, Code, Error, Result, Value, doc};
-use muniment_wire::Connection;
-use std::sync::Arc;
+use muniment_wire::{Connection, Stream, parse_address};
+use std::io;
 use std::time::Duration;
 
 /// This server as a caller of other members.
@@ -11,13 +13,13 @@ use std::time::Duration;
 pub struct Caller {
     set: String,
     own: String,
-    keys: Option<Arc<Keys>>,
+    trust: Trust,
 }
 
 impl Caller {
-    /// A member of the set with this name, at its own address, with the keys that it has.
-    pub fn new(set: String, own: String, keys: Option<Arc<Keys>>) -> Caller {
-        Caller { set, own, keys }
+    /// A member of the set with this name, at its own address, with what it can show.
+    pub fn new(set: String, own: String, trust: Trust) -> Caller {
+        Caller { set, own, trust }
     }
 
     /// Connects to the member at `host`, by way of `dialled`, and proves both to be members. `step`:
@@ -26,10 +28,29 @@ impl Caller {
     /// # Errors
     /// 6 if the member cannot be reached; 18 if one side does not prove itself.
     pub fn call(&self, host: &str, dialled: &str, step: Duration) -> Result<Connection> {
-        let mut c = Connection::connect_timeout(dialled, step)?;
+        let dialling = self.dial(host, dialled, step);
+        let mut c = dialling.map_err(|e| unreachable(dialled, &e))?;
         c.set_timeout(Some(step))?;
         self.prove(&mut c, host)?;
         Ok(c)
+    }
+
+    /// Connects to the member at `host`, by way of `dialled`, with TLS if that is to be used between members.
+    ///
+    /// # Errors
+    /// The socket's; one of the kind `InvalidData` if the handshake fails.
+    pub fn dial(&self, host: &str, dialled: &str, step: Duration) -> io::Result<Connection> {
+        let address = parse_address(dialled).map_err(io::Error::other)?;
+        let stream = Stream::connect(&address, Some(step))?;
+        let stream = match self.trust.tls_to_others() {
+            // The certificate is that of the member that is meant, whatever the way to it.
+            Some(tls) => {
+                let name = HostPort::parse(host).map_or(host.to_string(), |h| h.host().to_string());
+                stream.secured(tls, &name, step)?
+            }
+            None => stream,
+        };
+        Ok(Connection::over(stream))
     }
 
     /// Proves both ends of a connection to `host` to be members.
@@ -39,7 +60,18 @@ impl Caller {
     pub fn prove(&self, c: &mut Connection, host: &str) -> Result<()> {
         let mut first =
             doc! { "_replSetProve": self.set.as_str(), "from": self.own.as_str(), "to": host };
-        let Some(keys) = &self.keys else {
+        if self.trust.by.sends_certificate() {
+            first.append("x509", true);
+            c.command("admin", &first)?;
+            let shown = c.stream().tls().and_then(|s| s.certificate());
+            return match self.trust.knows(shown.map(|c| &c.membership)) {
+                true => Ok(()),
+                false => Err(failed(format!(
+                    "the certificate of {host} is not that of a member"
+                ))),
+            };
+        }
+        let Some(keys) = &self.trust.keys else {
             return c.command("admin", &first).map(|_| ());
         };
         let caller = random()?;
@@ -66,6 +98,11 @@ impl Caller {
             ))),
         }
     }
+}
+
+/// 6 HostUnreachable.
+pub fn unreachable(dialled: &str, e: &io::Error) -> Error {
+    Error::new(Code::HostUnreachable, format!("{dialled}: {e}"))
 }
 
 /// 18 AuthenticationFailed.

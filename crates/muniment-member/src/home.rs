@@ -6,11 +6,11 @@
 
 use crate::address::Address;
 use crate::initial_sync::Preference;
-use crate::key::Keys;
 use crate::lifecycle::Lifecycle;
 use crate::peer::Ways;
 use crate::routes::Routes;
 use crate::topology::Topology;
+use crate::trust::Trust;
 use crate::world::World;
 use muniment_exec::Database;
 use muniment_io::Machine;
@@ -35,8 +35,8 @@ pub struct Home {
     pub address: Arc<Address>,
     /// What `setParameter` sets of the member.
     pub parameters: Arc<MemberParameters>,
-    /// The keys by which the set's members know each other.
-    pub keys: Option<Arc<Keys>>,
+    /// By what the set's members know each other.
+    pub trust: Trust,
     /// The ways to the other members.
     pub ways: Box<dyn Ways>,
     /// What runs the work that the member does by itself: threads, or a simulator.

@@ -52,6 +52,11 @@ impl HostPort {
         })
     }
 
+    /// The host, without the brackets of an IPv6 address.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     /// The address of a server that listens on `port` of these addresses, as MongoDB chooses it: the
     /// first that others can reach, the machine's name where it listens on all, else the first one.
     pub fn of_listener(bind_ip: &[String], port: u16, machine: &str) -> HostPort {

@@ -46,6 +46,7 @@ mod stored;
 mod times;
 mod timestamps;
 mod topology;
+mod trust;
 pub mod world;
 
 pub use address::Address;
@@ -81,4 +82,5 @@ pub use stored::{Opening, Stored, opening, prepare_restart, stored};
 pub use times::{append_times, parse as parse_time};
 pub use timestamps::{date_of, of as times_of, op_time, timestamp, wall_ms};
 pub use topology::Topology;
+pub use trust::{ClusterAuth, Trust};
 pub use world::{Threads, World};

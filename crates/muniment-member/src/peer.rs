@@ -16,12 +16,12 @@
 //! Invariant: messages of one connection arrive in the order in which they were given. Must not
 //! wait for the member in any other thread.
 
-use super::caller::Caller;
+use super::caller::{Caller, unreachable};
 use super::frame::{PIECE, put_message, put_record, put_report};
 use muniment_consensus::{MemberId, Message};
 use muniment_storage::{Record, Records as LogRecords, Store};
 use muniment_value::{Code, DocBuf, Error, Result};
-use muniment_wire::{Connection, Stream, parse_address};
+use muniment_wire::Stream;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Write};
@@ -286,15 +286,14 @@ impl Shared {
 
     fn connect(&self) -> Result<Stream> {
         let to = &self.to;
-        let stream = Stream::connect(&parse_address(&to.dialled)?, Some(self.silence()));
-        let stream = stream.map_err(|e| {
+        let dialling = to.caller.dial(&to.host, &to.dialled, self.silence());
+        let mut c = dialling.map_err(|e| {
             // A Unix socket whose file is gone has no listener either.
             let gone = to.dialled.contains('/') && e.kind() == ErrorKind::NotFound;
             self.queue.lock().refused = gone || e.kind() == ErrorKind::ConnectionRefused;
-            Error::new(Code::HostUnreachable, format!("{}: {e}", to.dialled))
+            unreachable(&to.dialled, &e)
         })?;
         self.queue.lock().refused = false;
-        let mut c = Connection::over(stream);
         c.stream().set_silence(self.silence())?;
         c.set_timeout(Some(to.patience))?;
         to.caller.prove(&mut c, &to.host)?;

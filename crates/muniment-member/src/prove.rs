@@ -22,7 +22,8 @@ use super::host_port::HostPort;
 use super::key::{Exchange, MOST, Nonce, Side, random};
 use crate::caller::{binary, bytes_of, failed};
 use muniment_logger::hostname;
-use muniment_value::{Doc, DocBuf, Result, doc};
+use muniment_tls::Membership;
+use muniment_value::{Doc, DocBuf, Result, Value, doc};
 
 /// The name of a member, which is a host and its port, has at most so many bytes.
 pub const LONGEST: usize = 270;
@@ -41,12 +42,28 @@ pub enum Proof {
     Failed,
 }
 
-/// Answers `_replSetProve`; `before`: how far the caller of the connection had proven that it is a member.
-/// After any failure the caller has to begin again with another connection.
+/// Answers `_replSetProve`; `before`: how far the caller of the connection had proven that it is a member,
+/// and `shown` is what its certificate says. After any failure the caller has to begin again with another connection.
 ///
 /// # Errors
 /// 18 if the caller does not know a key, or one side has none.
-pub fn answer(set: &ReplicaSet, body: Doc<'_>, before: Proof) -> Result<(Proof, DocBuf)> {
+pub fn answer(
+    set: &ReplicaSet,
+    body: Doc<'_>,
+    before: Proof,
+    shown: Option<&Membership>,
+) -> Result<(Proof, DocBuf)> {
+    if let Some(Value::Bool(true)) = body.get("x509") {
+        return match set.home.trust.knows(shown) {
+            true => Ok((Proof::Given, DocBuf::new())),
+            false => Err(failed(format!(
+                "{} accepts no certificate of {}: members have organisation, unit and domain component in \
+                 common, and --clusterAuthMode says whether certificates count",
+                set.home.address.host,
+                body.get_str("from").unwrap_or_default(),
+            ))),
+        };
+    }
     match (body.get("proofs"), before) {
         (Some(_), Proof::Challenged(exchange)) => prove_back(set, body, &exchange),
         (Some(_), _) => Err(failed("proofs without a challenge")),
@@ -62,7 +79,15 @@ fn challenge(set: &ReplicaSet, body: Doc<'_>) -> Result<(Proof, DocBuf)> {
         return Err(failed("a name that is longer than any"));
     }
     let caller = bytes_of(body.get("nonce")).and_then(|b| Nonce::try_from(b).ok());
-    match (caller, &set.home.keys) {
+    let keys = set.home.trust.keys.as_ref();
+    let keys = keys.filter(|_| set.home.trust.by.takes_key());
+    match (caller, keys) {
+        (None, None) if set.home.trust.is_asked() => {
+            return Err(failed(format!(
+                "{} asks for the certificate of a member, and {from} shows none",
+                set.home.address.host
+            )));
+        }
         (None, None) => return Ok((Proof::None, DocBuf::new())),
         (Some(_), None) => {
             return Err(failed(format!(
@@ -113,7 +138,7 @@ fn prove_back(set: &ReplicaSet, body: Doc<'_>, exchange: &Exchange) -> Result<(P
     let proofs = body.get_array("proofs").unwrap_or(Doc::EMPTY);
     let proofs = proofs.values().take(MOST);
     let proofs = proofs.filter_map(|v| bytes_of(Some(v)));
-    let keys = set.home.keys.as_ref();
+    let keys = set.home.trust.keys.as_ref();
     let common = keys.and_then(|keys| keys.proven(Side::Caller, exchange, proofs));
     let proof = common.and_then(|key| key.proofs(Side::Called, exchange).pop());
     let proof = proof.ok_or_else(|| {

@@ -204,8 +204,8 @@ impl ReplicaSet {
 
     /// This server as a caller of other members.
     pub(crate) fn caller(&self) -> Caller {
-        let Home { address, keys, .. } = &self.home;
-        Caller::new(self.name.clone(), address.host.clone(), keys.clone())
+        let Home { address, trust, .. } = &self.home;
+        Caller::new(self.name.clone(), address.host.clone(), trust.clone())
     }
 
     /// The state now.

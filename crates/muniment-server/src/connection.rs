@@ -8,6 +8,7 @@
 use crate::auth;
 use crate::connections::ConnShared;
 use crate::context::{ConnLocal, Request};
+use crate::front_door;
 use crate::metrics::Counter;
 use crate::receive::{LARGE, Received, Socket};
 use crate::request::{self, Caller, Done};
@@ -16,7 +17,8 @@ use crate::state::ServerState;
 use muniment_exec::{ReplyRoom, SMALL_REPLY};
 use muniment_logger::Severity;
 use muniment_member::OP_REPLICATION;
-use muniment_op::ledger::Refused;
+use muniment_op::ledger;
+use muniment_tls::Refused;
 use muniment_value::{Code, Doc, Error, Result, doc};
 use muniment_wire::op_msg::{CHECKSUM_PRESENT, MORE_TO_COME};
 use muniment_wire::{
@@ -164,7 +166,11 @@ impl Connection {
     }
 
     /// Answers a message for which there is no room, and skips the rest of it.
-    fn refuse_large(&mut self, reader: &mut MessageReader<Socket>, refused: Refused) -> Next {
+    fn refuse_large(
+        &mut self,
+        reader: &mut MessageReader<Socket>,
+        refused: ledger::Refused,
+    ) -> Next {
         let e = Error::from(refused);
         self.complain(&e);
         let Some((header, begun)) = reader.begun() else {
@@ -200,6 +206,21 @@ impl Connection {
                 received.bytes()
             ),
         ));
+    }
+
+    /// Logs that the client does not use TLS as it has to, and waits a moment until it has read why.
+    pub fn refuses(&self, why: &Refused) {
+        let code = match why {
+            // What breaks after the handshake is no fault of certificates.
+            Refused::Tls(_) if self.version().is_some() => Code::ProtocolError,
+            _ => Code::SSLHandshakeFailed,
+        };
+        self.complain(&Error::new(code, why.to_string()));
+        muniment_op::blocking(|| front_door::farewell(&self.shared.stream));
+    }
+
+    fn version(&self) -> Option<muniment_tls::Version> {
+        self.shared.stream.tls().and_then(|s| s.version())
     }
 
     /// Logs a violation of the protocol.

@@ -6,7 +6,6 @@
 
 use muniment_value::{Code, Error};
 use muniment_wire::Stream;
-use std::io::Read;
 use std::time::{Duration, Instant};
 
 /// How many bytes tell the protocol: the header of a MongoDB message up to the middle of `responseTo`, which
@@ -34,8 +33,7 @@ impl Stranger {
             b"PRI ",
         ];
         match first {
-            // The record of a handshake that has a ClientHello, with the version of each.
-            [22, 3, minor @ 0..=4, _, _, 1, _, _, _, 3, 0..=4, ..] => {
+            [22, 3, minor, ..] if muniment_tls::greets(first) == Some(true) => {
                 Some(Stranger::Tls([3, *minor]))
             }
             _ if METHODS.iter().any(|m| first.starts_with(m)) => Some(Stranger::Http),
@@ -52,8 +50,8 @@ impl Stranger {
             ),
             Stranger::Tls(_) => Error::new(
                 Code::SSLHandshakeFailed,
-                "SSL handshake received but server is started without SSL support: this version of \
-                 Muniment has no TLS, and the client has to connect without it",
+                "SSL handshake received but server is started without SSL support: start it with \
+                 --tlsMode and --tlsCertificateKeyFile, or connect without TLS",
             ),
         }
     }
@@ -78,21 +76,25 @@ impl Stranger {
     /// Answers, and waits a moment until the client has taken the answer.
     pub fn turn_back(self, stream: &Stream) {
         let _ = stream.set_write_timeout(Some(FAREWELL));
-        let _ = stream.set_read_timeout(Some(FAREWELL));
         let Ok(mut s) = stream.try_clone() else {
             return;
         };
-        if std::io::Write::write_all(&mut s, &self.answer()).is_err() {
-            return;
+        if std::io::Write::write_all(&mut s, &self.answer()).is_ok() {
+            farewell(stream);
         }
-        let _ = stream.shutdown_write();
-        let until = Instant::now() + FAREWELL;
-        let mut rest = [0; 1024];
-        while Instant::now() < until {
-            match s.read(&mut rest) {
-                Ok(0) | Err(_) => return,
-                Ok(_) => {}
-            }
+    }
+}
+
+/// Ends the sending direction, and waits a moment until the client has taken what was sent.
+pub fn farewell(stream: &Stream) {
+    let _ = stream.set_read_timeout(Some(FAREWELL));
+    let _ = stream.shutdown_write();
+    let until = Instant::now() + FAREWELL;
+    let mut rest = [0; 1024];
+    while Instant::now() < until {
+        match stream.receive(&mut rest) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
         }
     }
 }

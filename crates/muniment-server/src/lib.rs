@@ -31,7 +31,6 @@ mod machine_figures;
 pub mod memory;
 mod metrics;
 mod namespace;
-mod not_there;
 mod oplog_window;
 mod options;
 mod own_collections;
@@ -57,6 +56,8 @@ mod transactions;
 mod watch;
 
 pub use muniment_logger::{LogTarget, Rotation};
+pub use muniment_member::ClusterAuth;
+pub use muniment_tls::{Mode as TlsMode, Protocol, Settings as TlsSettings};
 pub use muniment_wire::compress::NEGOTIABLE;
 pub use options::{MakeDbPath, OptionNote, ServerOptions};
 pub use profiler::check_filter as check_profile_filter;

@@ -332,7 +332,12 @@ fn accept(socket: &Socket, server: &ServerState, spare: &mut Spare) -> Option<St
             }),
         };
         let e = match accepted {
-            Ok(s) => return Some(s),
+            Ok(s) => {
+                return Some(match &server.trust.tls {
+                    Some(tls) => s.offering(tls),
+                    None => s,
+                });
+            }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => return None,
             Err(e) => e,

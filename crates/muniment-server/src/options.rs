@@ -43,6 +43,12 @@ pub struct ServerOptions {
     pub replica_set: Option<String>,
     /// The file with the keys by which the members of the set authenticate each other.
     pub key_file: Option<PathBuf>,
+    /// Which connections use TLS.
+    pub tls_mode: muniment_tls::Mode,
+    /// The files and rules of TLS.
+    pub tls: muniment_tls::Settings,
+    /// What members of the set show each other.
+    pub cluster_auth: muniment_member::ClusterAuth,
     /// Clients have to log in.
     pub auth: bool,
     /// Initiates the set with this server as its only member, unless it is initiated.
@@ -138,6 +144,9 @@ impl Default for ServerOptions {
             engine: EngineKind::default(),
             replica_set: None,
             key_file: None,
+            tls_mode: muniment_tls::Mode::Disabled,
+            tls: muniment_tls::Settings::default(),
+            cluster_auth: muniment_member::ClusterAuth::KeyFile,
             auth: false,
             auto_initiate: false,
             oplog_bytes: None,

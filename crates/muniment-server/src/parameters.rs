@@ -6,6 +6,7 @@ use crate::state::ServerState;
 use muniment_logger::Logger;
 use muniment_member::{MemberParameters, Preference, Routes};
 use muniment_op::Account;
+use muniment_tls::Mode;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, number};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -24,6 +25,10 @@ pub const SHUTDOWN_PATIENCE_SECS: i64 = 15;
 pub struct Parameters {
     /// Those that the member of a replica set reads.
     pub member: Arc<MemberParameters>,
+    /// authenticationMechanisms.
+    pub mechanisms: crate::auth::Mechanisms,
+    /// scramIterationCount and scramSHA256IterationCount.
+    pub scram: crate::auth::Iterations,
     /// enableTestCommands.
     pub test_commands: AtomicBool,
     /// honorSystemUmask.
@@ -87,6 +92,8 @@ impl Default for Parameters {
     fn default() -> Parameters {
         Parameters {
             member: Arc::default(),
+            mechanisms: crate::auth::Mechanisms::default(),
+            scram: crate::auth::Iterations::default(),
             test_commands: AtomicBool::new(false),
             honors_umask: AtomicBool::new(false),
             ttl_enabled: AtomicBool::new(true),
@@ -131,6 +138,8 @@ enum Set {
     Bool(fn(&Parameters) -> &AtomicBool),
     /// A text, at start.
     StartText(fn(&Parameters, &str) -> Result<()>),
+    /// A text, at run time.
+    Text(fn(&ServerState, &str) -> Result<()>),
     /// A document with the values to change, at run time.
     Document(fn(&ServerState, Doc<'_>) -> Result<()>),
     /// A whole number in a range, at start and at run time.
@@ -159,6 +168,27 @@ fn int(n: usize) -> i64 {
 
 fn nothing(_: &ServerState) {}
 
+/// Sets `tlsMode` for connections from now on. As in MongoDB it can only become stricter, a step at a time.
+fn set_tls_mode(s: &ServerState, text: &str) -> Result<()> {
+    let wanted = Mode::from_name(text)
+        .ok_or_else(|| Error::bad_value(format!("tlsMode: '{text}' is no mode of TLS")))?;
+    let refused = |from: Mode| {
+        Error::bad_value(format!(
+            "Illegal state transition for tlsMode, attempt to change from {} to {text}",
+            from.name()
+        ))
+    };
+    let tls = s.trust.tls.as_ref();
+    let tls = tls.ok_or_else(|| refused(Mode::Disabled))?;
+    match (tls.mode(), wanted) {
+        (Mode::Allow, Mode::Prefer) | (Mode::Prefer, Mode::Require) => {}
+        (from, to) if from == to => {}
+        (from, _) => return Err(refused(from)),
+    }
+    tls.set_mode(wanted);
+    Ok(())
+}
+
 fn millis(at: &AtomicI64) -> Duration {
     Duration::from_millis(at.load(Relaxed) as u64)
 }
@@ -186,9 +216,12 @@ pub const ALL: &[Parameter] = &[
     },
     Parameter {
         name: "authenticationMechanisms",
-        doc: "Mechanisms that clients may authenticate with (none yet)",
-        get: |_| v(muniment_value::ArrayBuf::new()),
-        set: Set::Fixed,
+        doc: "Mechanisms that clients may log in with, with commas between them",
+        get: |s| {
+            let names = s.parameters.mechanisms.names();
+            v(names.into_iter().collect::<muniment_value::ArrayBuf>())
+        },
+        set: Set::StartText(|p, text| p.mechanisms.set(text)),
         apply: nothing,
     },
     Parameter {
@@ -490,6 +523,20 @@ pub const ALL: &[Parameter] = &[
         apply: nothing,
     },
     Parameter {
+        name: "scramIterationCount",
+        doc: "How often passwords for SCRAM-SHA-1 are stretched that are set from now on",
+        get: |s| v(s.parameters.scram.sha1.load(Relaxed) as i32),
+        set: Set::Int(|p| &p.scram.sha1, 5000, 1_000_000),
+        apply: nothing,
+    },
+    Parameter {
+        name: "scramSHA256IterationCount",
+        doc: "The same for SCRAM-SHA-256",
+        get: |s| v(s.parameters.scram.sha256.load(Relaxed) as i32),
+        set: Set::Int(|p| &p.scram.sha256, 5000, 1_000_000),
+        apply: nothing,
+    },
+    Parameter {
         name: "shutdownTimeoutMillisForSignaledShutdown",
         doc: "Milliseconds that a primary told to end by a signal waits for another one",
         get: |s| v(s.parameters.shutdown_patience_ms.load(Relaxed) as i32),
@@ -540,6 +587,18 @@ pub const ALL: &[Parameter] = &[
         },
     },
     Parameter {
+        name: "tlsMode",
+        doc: "Which connections use TLS: allowTLS, preferTLS, requireTLS; it can only become stricter",
+        get: |s| {
+            v(s.trust
+                .tls
+                .as_ref()
+                .map_or("disabled", |tls| tls.mode().name()))
+        },
+        set: Set::Text(set_tls_mode),
+        apply: nothing,
+    },
+    Parameter {
         name: "transactionLifetimeLimitSeconds",
         doc: "Seconds after which a transaction is aborted",
         get: |s| v(s.parameters.transaction_lifetime_secs.load(Relaxed) as i32),
@@ -575,12 +634,15 @@ impl Parameter {
 
     /// True if `--setParameter` accepts it.
     pub fn settable_at_startup(&self) -> bool {
-        !matches!(self.set, Set::Fixed | Set::Document(_))
+        !matches!(self.set, Set::Fixed | Set::Text(_) | Set::Document(_))
     }
 
     /// True if setParameter accepts it.
     pub fn settable_at_runtime(&self) -> bool {
-        matches!(self.set, Set::Bool(_) | Set::Int(..) | Set::Document(_))
+        matches!(
+            self.set,
+            Set::Bool(_) | Set::Int(..) | Set::Text(_) | Set::Document(_)
+        )
     }
 
     /// What it may be, for the page of the parameters, with its default in brackets. A default that
@@ -589,7 +651,7 @@ impl Parameter {
         let defaults = Parameters::default();
         match self.set {
             Set::Fixed => String::new(),
-            Set::StartText(_) => "text".to_string(),
+            Set::StartText(_) | Set::Text(_) => "text".to_string(),
             Set::Document(_) => "a document".to_string(),
             Set::StartBool(at) | Set::Bool(at) => {
                 format!("true or false ({})", at(&defaults).load(Relaxed))
@@ -609,7 +671,7 @@ impl Parameter {
 
     fn set(&self, p: &Parameters, value: Value<'_>) -> Result<()> {
         match self.set {
-            Set::Fixed | Set::Document(_) => Err(Error::new(
+            Set::Fixed | Set::Text(_) | Set::Document(_) => Err(Error::new(
                 Code::IllegalOperation,
                 format!("not allowed to change [{}]", self.name),
             )),
@@ -735,7 +797,14 @@ pub fn set(server: &ServerState, name: &str, value: Value<'_>) -> Result<ValueBu
     }
     let before = p.get(server);
     match (&p.set, value) {
+        (Set::Text(change), Value::String(text)) => change(server, text)?,
         (Set::Document(change), Value::Document(d)) => change(server, d)?,
+        (Set::Text(_), v) => {
+            return Err(Error::bad_value(format!(
+                "parameter {name} must be a string, not {}",
+                v.type_name()
+            )));
+        }
         (Set::Document(_), v) => {
             return Err(Error::type_mismatch(format!(
                 "{name} is not a BSON object, but {}",

@@ -343,10 +343,9 @@ impl Read for Socket {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let most = self.received.may_read(buf.len())?;
         let buf = buf.get_mut(..most).unwrap_or_default();
-        let n = match (&*self.stream, self.waits) {
-            (_, false) => self.read_at_once(buf),
-            (Stream::Tcp(s), true) => (&mut &*s).read(buf),
-            (Stream::Unix(s), true) => (&mut &*s).read(buf),
+        let n = match self.waits {
+            false => self.read_at_once(buf),
+            true => self.stream.receive(buf),
         }?;
         let door = &mut *self.received.door.borrow_mut();
         if door.is_some() {

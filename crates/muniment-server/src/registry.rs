@@ -8,7 +8,7 @@ use crate::state::ServerState;
 use foldhash::HashMap;
 use muniment_exec::Verbosity;
 use muniment_value::args::{Args, Field};
-use muniment_value::{Doc, Result};
+use muniment_value::{Code, Doc, Error, Result};
 use std::sync::OnceLock;
 
 /// What a command does to data.
@@ -282,6 +282,11 @@ impl CommandSpec {
 /// All commands, sorted by name.
 pub fn registry() -> &'static [&'static CommandSpec] {
     crate::commands::ALL
+}
+
+/// 59 CommandNotFound.
+pub fn unknown(name: &str) -> Error {
+    Error::new(Code::CommandNotFound, format!("no such command: '{name}'"))
 }
 
 /// The command with this name or alias.

@@ -12,7 +12,7 @@ use muniment_logger::Severity;
 use muniment_op::blocking;
 use muniment_value::{Code, doc};
 use muniment_wire::Stream;
-use std::io::{self, Write};
+use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -21,10 +21,7 @@ pub const TICK: Duration = Duration::from_secs(1);
 
 /// Writes what the system accepts, and waits up to [`TICK`] until it accepts anything.
 fn write(stream: &Stream, bytes: &[u8]) -> io::Result<usize> {
-    let written = blocking(|| match stream {
-        Stream::Tcp(s) => (&mut &*s).write(bytes),
-        Stream::Unix(s) => (&mut &*s).write(bytes),
-    });
+    let written = blocking(|| stream.send(bytes));
     match written {
         Ok(0) => Err(io::ErrorKind::WriteZero.into()),
         Err(e)

@@ -11,8 +11,9 @@ use crate::startup;
 use crate::state::{Parts, ServerState};
 use muniment_exec::Database;
 use muniment_logger::{LogTarget, Logger, Severity};
-use muniment_member::{Keys, Restart, Sockets, Threads, Told};
+use muniment_member::{Keys, Restart, Sockets, Threads, Told, Trust};
 use muniment_storage::{Damage, DirLock, EngineKind, Store, StoreOptions};
+use muniment_tls::{Endpoint, Mode};
 use muniment_value::{Code, DocBuf, Error, Result, doc};
 use std::fs;
 use std::io;
@@ -65,8 +66,9 @@ struct Stays {
     lock: DirLock,
     /// What commands have told the member, which is in force until the process ends.
     told: Told,
-    /// The keys. They are read only when the process starts, since the file may have changed by now.
-    keys: Option<Arc<Keys>>,
+    /// Keys and certificates. They are read only when the process starts, since the files may have changed by
+    /// now.
+    trust: Trust,
 }
 
 impl Server {
@@ -102,10 +104,11 @@ impl Server {
         log_start(&log, &options);
         startup::warn(&log, &options);
         let told = stays.as_ref().map(|s| s.told).unwrap_or_default();
-        let keys = match &stays {
-            Some(stays) => stays.keys.clone(),
-            None => read_keys(&options)?,
+        let trust = match &stays {
+            Some(stays) => stays.trust.clone(),
+            None => read_trust(&options)?,
         };
+        startup::warn_of_certificates(&log, trust.tls.as_deref());
         let max_conns = startup::raise_file_limit(options.max_conns, &log);
         make_directory(&options, &log)?;
         let lock = match &stays {
@@ -130,7 +133,7 @@ impl Server {
                 max_conns,
                 kept_for_set: opened.kept_for_set,
                 oplog_window: opened.oplog_window,
-                keys,
+                trust,
                 ways: Box::new(Sockets),
                 world: Box::new(Threads),
                 told,
@@ -165,7 +168,10 @@ impl Server {
             "Waiting for connections",
             &doc! {
                 "port": i32::from(self.port()),
-                "ssl": "off",
+                "ssl": match self.state.trust.tls {
+                    Some(_) => "on",
+                    None => "off",
+                },
                 "startupMillis": began.elapsed().as_millis() as i64,
             },
         );
@@ -246,7 +252,7 @@ impl Server {
             waker: Arc::clone(&self.waker),
             lock: self.lock.share(),
             told: (self.state.replica_set.as_ref()).map_or_else(Told::default, |s| s.member().told),
-            keys: self.state.keys.clone(),
+            trust: self.state.trust.clone(),
         };
         // The old server must release the storage before the new one opens it.
         drop(self);
@@ -563,12 +569,21 @@ fn leave(listener: &Listener, options: &ServerOptions, log: &Logger, failed: boo
     );
 }
 
-/// The keys by which the members of the set know each other, if the options name a file of them.
-fn read_keys(options: &ServerOptions) -> Result<Option<Arc<Keys>>> {
+/// The keys by which the members of the set know each other, and the certificates of TLS, if the options name
+/// files of them.
+fn read_trust(options: &ServerOptions) -> Result<Trust> {
     let set = options.replica_set.as_deref().unwrap_or_default();
     let read = |file| Keys::read(file, set);
     let keys = options.key_file.as_deref().map(read).transpose()?;
-    Ok(keys.map(Arc::new))
+    let tls = match options.tls_mode {
+        Mode::Disabled => None,
+        mode => Some(Arc::new(Endpoint::new(mode, options.tls.clone())?)),
+    };
+    Ok(Trust {
+        keys: keys.map(Arc::new),
+        tls,
+        by: options.cluster_auth,
+    })
 }
 
 /// Takes the lock on the data directory. The directory is examined before, so that one that holds something
@@ -610,7 +625,17 @@ fn named_files(options: &ServerOptions) -> Vec<PathBuf> {
         LogTarget::File { path, .. } => Some(path.clone()),
         _ => None,
     };
-    let others = [&options.pid_file, &options.port_file, &options.key_file];
+    let tls = &options.tls;
+    let others = [
+        &options.pid_file,
+        &options.port_file,
+        &options.key_file,
+        &tls.certificate_key_file,
+        &tls.cluster_file,
+        &tls.ca_file,
+        &tls.cluster_ca_file,
+        &tls.crl_file,
+    ];
     log.into_iter()
         .chain(others.into_iter().flatten().cloned())
         .collect()
@@ -723,7 +748,7 @@ pub fn build_info() -> DocBuf {
         "javascriptEngine": "quickjs",
         "sysInfo": "deprecated",
         "versionArray": array![a, b, c, d],
-        "openssl": doc! { "running": "disabled", "compiled": "disabled" },
+        "openssl": doc! { "running": "rustls (ring)", "compiled": "rustls (ring)" },
         "buildEnvironment": doc! {
             "distmod": "",
             "distarch": std::env::consts::ARCH,

@@ -10,6 +10,7 @@ use crate::send;
 use crate::state::ServerState;
 use muniment_logger::{Caught, Logger, Severity};
 use muniment_op::blocking;
+use muniment_tls::Refused;
 use muniment_value::doc;
 use muniment_wire::{FrameError, Header, MessageReader};
 use std::io;
@@ -132,7 +133,10 @@ impl Served {
                 self.connection.complain(&e);
                 Next::Close
             }
-            Err(FrameError::Io(_)) => {
+            Err(FrameError::Io(e)) => {
+                if let Some(refused) = Refused::of(&e) {
+                    self.connection.refuses(refused);
+                }
                 if let Some(stranger) = self.received().stranger() {
                     self.connection.complain(&stranger.error());
                     blocking(|| stranger.turn_back(&self.shared().stream));
@@ -198,6 +202,7 @@ impl Served {
             self.plain = Vec::new();
             self.reader.shrink_idle();
             self.connection.shrink_idle();
+            self.shared().stream.shrink_idle();
             if self.received().bytes() == 0 {
                 self.received().forget();
             }

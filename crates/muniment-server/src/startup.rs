@@ -4,8 +4,10 @@
 
 use crate::options::ServerOptions;
 use muniment_logger::Logger;
-use muniment_value::doc;
+use muniment_tls::Endpoint;
+use muniment_value::{Value, doc};
 use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
 
 /// The descriptors that are kept for the storage and the rest of the process, if there are enough.
 const RESERVED_FDS: usize = 512;
@@ -66,6 +68,39 @@ fn warn_of_no_access_control(log: &Logger, options: &ServerOptions) {
              reaches it can read, change and delete everything. Start it with --auth, bind it to \
              127.0.0.1 with --bind_ip, or keep others away with a firewall",
             &doc! { "addresses": addresses },
+        );
+    }
+}
+
+/// Certificates that expire within this time are warned of.
+const SOON: Duration = Duration::from_secs(30 * 86_400);
+
+/// Warns of what makes TLS worth less than it seems.
+pub fn warn_of_certificates(log: &Logger, tls: Option<&Endpoint>) {
+    let Some(tls) = tls else { return };
+    if let Some(at) = tls.expires().filter(|_| tls.expires_within(SOON)) {
+        let text = match tls.expires_within(Duration::ZERO) {
+            true => "A certificate of this server has expired",
+            false => "Server certificate will expire soon",
+        };
+        let ms = at
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let at = Value::DateTime(i64::try_from(ms.as_millis()).unwrap_or(i64::MAX));
+        log.startup_warning_of(23_221, text, &doc! { "certificateExpiry": at });
+    }
+    let settings = tls.settings();
+    if settings.allow_invalid_certificates {
+        log.startup_warning(
+            22_116,
+            "While invalid X509 certificates may be used to connect to this server, they will not be \
+             considered permissible for authentication",
+        );
+    } else if settings.ca_file.is_none() && settings.cluster_ca_file.is_none() {
+        log.startup_warning(
+            22_118,
+            "No file of certificate authorities is configured with --tlsCAFile: certificates of clients \
+             are not asked for",
         );
     }
 }

@@ -16,7 +16,7 @@ use crate::snapshots::Snapshots;
 use crate::transactions::Transactions;
 use muniment_exec::Database;
 use muniment_logger::Logger;
-use muniment_member::{Address, Home, Keys, Lifecycle, ReplicaSet, Told, Topology, Ways, World};
+use muniment_member::{Address, Home, Lifecycle, ReplicaSet, Told, Topology, Trust, Ways, World};
 use muniment_value::{Code, DocBuf};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -57,8 +57,8 @@ pub struct ServerState {
     pub topology: Arc<Topology>,
     /// The replica set that the server is a member of.
     pub replica_set: Option<Arc<ReplicaSet>>,
-    /// The keys by which the set's members know each other.
-    pub keys: Option<Arc<Keys>>,
+    /// By what the set's members know each other, and what there is of TLS.
+    pub trust: Trust,
     /// The data are those of a member of a set with others, and the server was started without
     /// `--replSet`: they can be read, but not changed, for the member has to go on from them.
     pub kept_for_set: bool,
@@ -84,8 +84,8 @@ pub struct Parts {
     pub ways: Box<dyn Ways>,
     /// See [`ServerState::oplog_window`].
     pub oplog_window: DocBuf,
-    /// See [`ServerState::keys`].
-    pub keys: Option<Arc<Keys>>,
+    /// See [`ServerState::trust`].
+    pub trust: Trust,
     /// What runs the work that a member does by itself: threads, or a simulator.
     pub world: Box<dyn World>,
     /// What the member was told before it began anew.
@@ -105,7 +105,7 @@ impl ServerState {
             topology: Arc::clone(&topology),
             address: Arc::clone(&address),
             parameters: Arc::clone(&parts.parameters.member),
-            keys: parts.keys.clone(),
+            trust: parts.trust.clone(),
             ways: parts.ways,
             world: parts.world,
             machine: options.machine.clone(),
@@ -132,7 +132,7 @@ impl ServerState {
             topology,
             engine: parts.engine,
             replica_set: name.map(|name| Arc::new(ReplicaSet::new(name, home))),
-            keys: parts.keys,
+            trust: parts.trust,
             kept_for_set: parts.kept_for_set,
             oplog_window: Mutex::new(parts.oplog_window),
             options,

@@ -420,7 +420,7 @@ fn encrypted_keys_need_their_password() {
     let pair = dir.make("server", &["localhost"], 1);
     let plain = std::fs::read_to_string(&pair).unwrap();
     let at = plain.find("-----BEGIN CERTIFICATE").unwrap();
-    let (_, der) = pem_rfc7468::decode_vec(plain[..at].as_bytes()).unwrap();
+    let (_, der) = pem_rfc7468::decode_vec(&plain.as_bytes()[..at]).unwrap();
     let key = pkcs8::PrivateKeyInfoRef::try_from(der.as_slice()).unwrap();
     let params = pkcs8::pkcs5::pbes2::Parameters::generate_pbkdf2_sha256_aes256cbc(
         2048,

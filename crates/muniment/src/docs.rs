@@ -4,7 +4,7 @@
 
 use crate::command::{Spec, print, printed};
 use crate::effects::Does;
-use crate::table::ALL;
+use crate::flags;
 use muniment_auth::builtin;
 use muniment_options::Page;
 use muniment_query::{expr, filter, stage, update};
@@ -153,7 +153,7 @@ tables is an error that names it, with line and column if it is in a file. There
             page += &format!("{about}\n\n");
         }
         page += "| flag | key | |\n|---|---|---|\n";
-        for o in ALL.iter().filter(|o| belongs(&o.does)) {
+        for o in flags::all().filter(|o| belongs(&o.does)) {
             let code = |text: String| match text.trim_matches('-') {
                 "" => String::new(),
                 _ => format!("`{text}`"),
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn every_option_is_on_the_page_once() {
         let page = super::options();
-        for o in super::ALL {
+        for o in crate::flags::all() {
             let key = format!("| `{}` |", o.path);
             let name = o.flag.name;
             let flag = format!("| `--{name}` |");

@@ -33,6 +33,8 @@ pub struct Opt {
     pub arg: Arg,
     /// The effect of its value.
     pub does: Does,
+    /// Its value is a password, which is not shown.
+    pub secret: bool,
 }
 
 impl Opt {
@@ -53,6 +55,15 @@ impl Opt {
             path,
             arg,
             does,
+            secret: false,
+        }
+    }
+
+    /// The same option, whose value is a password.
+    pub(crate) const fn secret(self) -> Opt {
+        Opt {
+            secret: true,
+            ..self
         }
     }
 

@@ -8,26 +8,62 @@ use crate::effects::number;
 use crate::effects::{Does, Opt};
 use crate::table::ALL;
 use muniment_options::{Group, HELP, Opt as Flag, Page, Takes};
-use muniment_server::{LogTarget, OptionNote, Rotation, ServerOptions};
+use muniment_server::{ClusterAuth, LogTarget, OptionNote, Rotation, ServerOptions, TlsMode};
 use muniment_value::{DocBuf, JsonMode, ValueBuf, doc};
 use std::path::PathBuf;
 
 /// The option with this flag.
 pub fn named(flag: &str) -> Option<&'static Opt> {
-    let mut all = ALL.iter();
-    all.find(|o| !flag.is_empty() && o.flag.name == flag)
+    all().find(|o| !flag.is_empty() && o.flag.name == flag)
 }
 
+/// All options.
+pub fn all() -> impl Iterator<Item = &'static Opt> {
+    ALL.iter().copied().flatten()
+}
+
+const COUNT: usize = {
+    let (mut count, mut part) = (0, 0);
+    while part < ALL.len() {
+        count += ALL[part].len();
+        part += 1;
+    }
+    count
+};
+
 /// The command line's part of [`ALL`].
-const FLAGS: [Flag; ALL.len()] = {
-    let mut flags = [HELP; ALL.len()];
-    let mut n = 0;
-    while n < ALL.len() {
-        flags[n] = ALL[n].flag;
-        n += 1;
+const FLAGS: [Flag; COUNT] = {
+    let mut flags = [HELP; COUNT];
+    let (mut n, mut part) = (0, 0);
+    while part < ALL.len() {
+        let mut i = 0;
+        while i < ALL[part].len() {
+            flags[n] = ALL[part][i].flag;
+            (n, i) = (n + 1, i + 1);
+        }
+        part += 1;
     }
     flags
 };
+
+/// What is shown in the place of a password.
+const PASSWORD: &str = "<password>";
+
+/// The arguments of the process without the passwords among them.
+fn censored(argv: Vec<String>) -> Vec<String> {
+    let is_secret = |arg: &str| named(arg.trim_start_matches('-')).is_some_and(|o| o.secret);
+    let mut hides = false;
+    let shown = argv.into_iter().map(|arg| {
+        if std::mem::replace(&mut hides, is_secret(&arg)) {
+            return PASSWORD.to_string();
+        }
+        match arg.split_once('=') {
+            Some((name, _)) if is_secret(name) => format!("{name}={PASSWORD}"),
+            _ => arg,
+        }
+    });
+    shown.collect()
+}
 
 /// The options of a server's command line.
 pub fn page() -> Page {
@@ -161,12 +197,12 @@ impl Gathered {
                 .component(component, s.value.as_deref().unwrap_or_default())
                 .map_err(|e| format!("{key}: {e}"));
         }
-        let Some(o) = ALL.iter().find(|o| o.path == key) else {
+        let Some(o) = all().find(|o| o.path == key) else {
             let section = format!("{key}.");
             let known = key == "setParameter"
                 || key.starts_with("systemLog.component.")
                 || key == "systemLog.component"
-                || ALL.iter().any(|o| o.path.starts_with(&section));
+                || all().any(|o| o.path.starts_with(&section));
             return match (known, &s.value) {
                 // Everything in the section is commented out.
                 (true, None) => Ok(()),
@@ -241,7 +277,8 @@ impl Gathered {
             Does::Only(..) => {}
         }
         if !self.noted {
-            self.note(path, typed(o.arg, value));
+            let shown = if o.secret { PASSWORD } else { value };
+            self.note(path, typed(o.arg, shown));
         }
         Ok(())
     }
@@ -283,6 +320,41 @@ impl Gathered {
         self.note("config", ValueBuf::new(path));
     }
 
+    /// Checks that the options of TLS fit together.
+    fn check_tls(&self) -> Result<(), String> {
+        let (mode, tls) = (self.server.tls_mode, &self.server.tls);
+        if mode == TlsMode::Disabled {
+            let given = tls.certificate_key_file.is_some() || tls.ca_file.is_some();
+            if given {
+                return Err(
+                    "need to enable TLS via the tlsMode flag, since files of TLS are given".into(),
+                );
+            }
+        } else if tls.certificate_key_file.is_none() {
+            return Err("need tlsCertificateKeyFile when TLS is enabled".into());
+        }
+        let cluster = self.server.cluster_auth;
+        if cluster.takes_certificate() && (mode == TlsMode::Disabled || tls.ca_file.is_none()) {
+            return Err(
+                "--clusterAuthMode with certificates needs --tlsMode and --tlsCAFile".into(),
+            );
+        }
+        if cluster.sends_certificate() && mode < TlsMode::Prefer {
+            return Err(
+                "--clusterAuthMode x509 and sendX509 need --tlsMode preferTLS or requireTLS, so that \
+                 members speak TLS with each other"
+                    .into(),
+            );
+        }
+        let key = self.server.key_file.is_some();
+        match cluster {
+            ClusterAuth::SendKeyFile if !key => {
+                Err("--clusterAuthMode sendKeyFile needs --keyFile".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the server's options.
     ///
     /// # Errors
@@ -302,15 +374,19 @@ impl Gathered {
             return Err("--fork has to be used with --logpath or --syslog".to_string());
         }
         self.choose_log()?;
+        self.check_tls()?;
         // A key file says that not everybody may come.
-        self.server.auth = self.auth.unwrap_or(self.server.key_file.is_some());
+        let by_certificate = self.server.cluster_auth.takes_certificate();
+        let known = self.server.key_file.is_some() || by_certificate;
+        self.server.auth = self.auth.unwrap_or(known);
         if self.server.auth
-            && self.server.key_file.is_none()
+            && !known
             && self.server.replica_set.is_some()
             && !self.server.auto_initiate
         {
             return Err(
-                "--keyFile is required when --auth is used with --replSet: members prove themselves by it"
+                "--keyFile (or --clusterAuthMode x509) is required when --auth is used with --replSet: \
+                 members prove themselves by it"
                     .to_string(),
             );
         }
@@ -326,7 +402,7 @@ impl Gathered {
             self.server.unix_socket_prefix = None;
         }
         self.server.parsed = nested(&self.settings);
-        self.server.argv = argv;
+        self.server.argv = censored(argv);
         Ok((self.server, self.fork))
     }
 
@@ -442,7 +518,7 @@ mod tests {
     #[test]
     fn every_option_has_one_name_and_one_place() {
         let mut seen = std::collections::HashSet::new();
-        for o in ALL {
+        for o in all() {
             let (flag, doc) = (o.flag.name, o.flag.about);
             assert!(!doc.is_empty() && !doc.ends_with('.'), "{flag}");
             assert!(!flag.is_empty() || !o.path.is_empty());
@@ -735,7 +811,11 @@ security: {authorization: disabled}
             ("replSet", "rs/h:1"),
             ("storageEngine", "mmapv1"),
             ("port", "70000"),
-            ("tlsMode", "requireTLS"),
+            ("tlsMode", "mandatory"),
+            ("tlsFIPSMode", "true"),
+            ("tlsCertificateSelector", "subject=x"),
+            ("tlsDisabledProtocols", "TLS1_4"),
+            ("clusterAuthMode", "password"),
             ("shardsvr", "true"),
             ("nojournal", "true"),
             ("networkMessageCompressors", "lzo"),
@@ -765,7 +845,7 @@ security: {authorization: disabled}
                 "storage: {journal: {enabled: false}}",
                 "storage.journal.enabled",
             ),
-            ("net: {tls: {mode: requireTLS}}", "net.tls.mode"),
+            ("net: {tls: {mode: mandatory}}", "net.tls.mode"),
             (
                 "operationProfiling: {filter: '{a: '}",
                 "operationProfiling.filter",
@@ -780,9 +860,50 @@ security: {authorization: disabled}
             &[("logpath", "/l"), ("syslog", "true")],
             &[("logpath", "/l"), ("logRotate", "reopen")],
             &[("replSet", "rs0"), ("auth", "true")],
+            &[("tlsMode", "requireTLS")],
+            &[("tlsCAFile", "/ca.pem")],
+            &[("clusterAuthMode", "x509"), ("replSet", "rs0")],
+            &[
+                ("clusterAuthMode", "x509"),
+                ("tlsMode", "allowTLS"),
+                ("tlsCertificateKeyFile", "/k.pem"),
+                ("tlsCAFile", "/ca.pem"),
+            ],
         ] {
             let g = flags(given).unwrap();
             assert!(g.finish(vec![]).is_err(), "{given:?}");
         }
+    }
+
+    #[test]
+    fn passwords_are_shown_nowhere() {
+        let g = flags(&[
+            ("tlsMode", "requireTLS"),
+            ("sslPEMKeyFile", "/k.pem"),
+            ("tlsCertificateKeyFilePassword", "hush"),
+        ])
+        .unwrap();
+        let argv = [
+            "muniment",
+            "--tlsCertificateKeyFilePassword",
+            "hush",
+            "--sslPEMKeyPassword=hush",
+            "-port",
+            "1",
+        ];
+        let (options, _) = g.finish(argv.map(str::to_string).to_vec()).unwrap();
+        let password = options.tls.certificate_key_password.clone().unwrap();
+        assert_eq!(password.as_str(), "hush");
+        assert_eq!(
+            options.argv[1..],
+            [
+                "--tlsCertificateKeyFilePassword",
+                "<password>",
+                "--sslPEMKeyPassword=<password>",
+                "-port",
+                "1"
+            ]
+        );
+        assert!(!format!("{options:?}").contains("hush"));
     }
 }

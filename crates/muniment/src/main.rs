@@ -17,6 +17,7 @@ mod flags;
 mod serve;
 mod shutdown;
 mod table;
+mod table_tls;
 
 use std::ffi::OsString;
 use std::path::Path;

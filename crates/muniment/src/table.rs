@@ -9,19 +9,22 @@ use crate::effects::{
     only, oplog_size, opt, profile, replica_set, yes,
 };
 use crate::flags::{Arg, Mode};
+use crate::table_tls;
 use muniment_server::{Rotation, check_profile_filter};
 use muniment_value::ValueBuf;
 use std::path::PathBuf;
 use std::time::Duration;
 
-const NO_TLS: &str = "is not there yet: TLS comes with a later version of Muniment";
 const NO_TRANSITION: &str = "is not there yet: start all members of the set with --auth";
 const NO_SHARDS: &str = "is not there yet: sharding comes with a later version of Muniment";
 const ENTERPRISE: &str = "is of MongoDB Enterprise, and Muniment has nothing like it";
 const OFF: &[&str] = &["false", "disabled", "none", "off"];
 
 /// All options, in the order of `--help`.
-pub const ALL: &[Opt] = &[
+pub const ALL: &[&[Opt]] = &[OPTIONS, table_tls::ALL];
+
+/// Those of everything but TLS.
+const OPTIONS: &[Opt] = &[
     opt(
         "dbpath",
         "storage.dbPath",
@@ -658,13 +661,6 @@ pub const ALL: &[Opt] = &[
         },
     )
     .files(),
-    only(
-        "clusterAuthMode",
-        "security.clusterAuthMode",
-        Arg::Text,
-        &["keyFile"],
-        "only keyFile: certificates of members come with a later version of Muniment",
-    ),
     idle(
         "clusterIpSourceAllowlist",
         "security.clusterIpSourceAllowlist",
@@ -766,24 +762,6 @@ pub const ALL: &[Opt] = &[
         "no effect: there are no shards",
         &["false"],
     ),
-    only("tlsMode", "net.tls.mode", Arg::Text, OFF, NO_TLS),
-    only("sslMode", "net.ssl.mode", Arg::Text, OFF, NO_TLS),
-    only(
-        "tlsCertificateKeyFile",
-        "net.tls.certificateKeyFile",
-        Arg::Text,
-        &[],
-        NO_TLS,
-    ),
-    only("tlsCAFile", "net.tls.CAFile", Arg::Text, &[], NO_TLS),
-    only(
-        "sslPEMKeyFile",
-        "net.ssl.PEMKeyFile",
-        Arg::Text,
-        &[],
-        NO_TLS,
-    ),
-    only("sslCAFile", "net.ssl.CAFile", Arg::Text, &[], NO_TLS),
     idle(
         "enableFreeMonitoring",
         "cloud.monitoring.free.state",

@@ -9,12 +9,16 @@ mod needs;
 mod sasl;
 mod store;
 mod user;
+mod x509;
 
 pub use first_user::exception as localhost_exception;
 pub use needs::{Asks, Needs};
-pub use sasl::{Begin, Conversation, go_on, speculative, start};
+pub use sasl::{
+    Begin, Conversation, Iterations, MONGODB_X509, Mechanisms, go_on, speculative, start,
+};
 pub use store::{DB, ROLES, USERS, all, find, mechanisms_of, privileges_of, remove, replace};
 pub use user::{Restrictions, User};
+pub use x509::log_in as by_certificate;
 
 use crate::connections::ConnShared;
 use crate::context::{ConnLocal, Request};
@@ -33,6 +37,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
+/// The database of users whose credentials are elsewhere, such as in certificates.
+pub const EXTERNAL: &str = "$external";
 /// The bytes of a command that an error shows.
 const LONGEST_SHOWN: usize = 1000;
 /// Commands within commands are looked at down to this depth.

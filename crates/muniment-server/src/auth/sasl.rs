@@ -14,10 +14,11 @@ use muniment_auth::names::UserName;
 use muniment_auth::scram::{ClientFirst, Credentials, Exchange, Mechanism};
 use muniment_op::Interrupt;
 use muniment_value::{Code, DocBuf, Error, Result, Value, doc};
+use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The largest payload of a client, in bytes.
@@ -43,28 +44,103 @@ pub struct Failures {
     last: Instant,
 }
 
+/// The mechanism of clients with certificates.
+pub const MONGODB_X509: &str = "MONGODB-X509";
+
+/// The mechanisms, sorted as serverStatus lists them.
+const ALL: [&str; 3] = [MONGODB_X509, "SCRAM-SHA-1", "SCRAM-SHA-256"];
+
+/// The mechanisms that clients may log in with (`authenticationMechanisms`).
+pub struct Mechanisms(RwLock<Vec<&'static str>>);
+
+impl Default for Mechanisms {
+    fn default() -> Mechanisms {
+        Mechanisms(RwLock::new(ALL.to_vec()))
+    }
+}
+
+impl Mechanisms {
+    /// Their names.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.0.read().clone()
+    }
+
+    /// Sets them by their names, with commas between them.
+    ///
+    /// # Errors
+    /// 2 BadValue for one that is not known.
+    pub fn set(&self, text: &str) -> Result<()> {
+        let mut chosen = Vec::new();
+        for name in text.split(',').map(str::trim) {
+            let known = ALL.into_iter().find(|known| *known == name);
+            chosen.push(known.ok_or_else(|| {
+                Error::bad_value(format!(
+                    "authenticationMechanisms: '{name}' is none of {}",
+                    ALL.join(", ")
+                ))
+            })?);
+        }
+        *self.0.write() = chosen;
+        Ok(())
+    }
+}
+
+/// How often passwords are stretched that are set from now on.
+pub struct Iterations {
+    /// `scramIterationCount`.
+    pub sha1: AtomicI64,
+    /// `scramSHA256IterationCount`.
+    pub sha256: AtomicI64,
+}
+
+impl Default for Iterations {
+    fn default() -> Iterations {
+        let of = |mechanism: Mechanism| AtomicI64::new(mechanism.default_iterations().into());
+        Iterations {
+            sha1: of(Mechanism::Sha1),
+            sha256: of(Mechanism::Sha256),
+        }
+    }
+}
+
+impl Iterations {
+    /// Those of a mechanism.
+    pub fn of(&self, mechanism: Mechanism) -> u32 {
+        let of = match mechanism {
+            Mechanism::Sha1 => &self.sha1,
+            Mechanism::Sha256 => &self.sha256,
+        };
+        u32::try_from(of.load(Relaxed)).unwrap_or(u32::MAX)
+    }
+}
+
 /// Logins that were tried and that succeeded, for serverStatus.
 #[derive(Default)]
 pub struct Figures {
-    all: [[AtomicU64; 3]; 2],
+    all: [[AtomicU64; 3]; 3],
 }
 
 impl Figures {
-    fn of(&self, mechanism: Mechanism) -> &[AtomicU64; 3] {
-        let [sha1, sha256] = &self.all;
-        match mechanism {
-            Mechanism::Sha1 => sha1,
-            Mechanism::Sha256 => sha256,
+    fn of(&self, mechanism: &str) -> Option<&[AtomicU64; 3]> {
+        self.all
+            .get(ALL.iter().position(|name| *name == mechanism)?)
+    }
+
+    /// A login was tried, or came with a hello.
+    pub fn tried(&self, mechanism: &str, with_hello: bool) {
+        if let Some([tried, _, speculative]) = self.of(mechanism) {
+            let counter = if with_hello { speculative } else { tried };
+            counter.fetch_add(1, Relaxed);
         }
     }
 
     /// `security.authentication.mechanisms` of serverStatus.
     pub fn to_doc(&self) -> DocBuf {
         let mut d = DocBuf::new();
-        for mechanism in [Mechanism::Sha1, Mechanism::Sha256] {
-            let [tried, succeeded, speculative] = self.of(mechanism);
+        for (mechanism, of) in ALL.into_iter().zip(&self.all) {
+            let [tried, succeeded, speculative] = of;
             d.append(
-                mechanism.name(),
+                mechanism,
                 doc! {
                     "speculativeAuthenticate": doc! { "received": speculative.load(Relaxed) as i64 },
                     "authenticate": doc! {
@@ -93,7 +169,7 @@ pub struct Conversation {
 }
 
 /// The error for everything that a client may not be told apart.
-fn failed() -> Error {
+pub(super) fn failed() -> Error {
     Error::new(Code::AuthenticationFailed, "Authentication failed.")
 }
 
@@ -109,25 +185,18 @@ pub fn start(
     begin: &Begin<'_>,
 ) -> Result<DocBuf> {
     local.login = None;
-    let Some(mechanism) = Mechanism::from_name(begin.mechanism) else {
-        return Err(Error::new(
-            Code::MechanismUnavailable,
-            format!(
-                "Received authentication for mechanism {} which is unknown or not enabled",
-                begin.mechanism
-            ),
-        ));
-    };
+    check_enabled(server, begin.mechanism)?;
+    let mechanism = Mechanism::from_name(begin.mechanism);
+    let mechanism = mechanism.ok_or_else(|| unavailable(begin.mechanism))?;
     if begin.payload.len() > MAX_PAYLOAD {
         return Err(Error::bad_value(format!(
             "the payload of a login has {} bytes, and at most {MAX_PAYLOAD} are allowed",
             begin.payload.len()
         )));
     }
-    let [tried, _, speculative] = server.auth.figures.of(mechanism);
-    tried.fetch_add(1, Relaxed);
+    server.auth.figures.tried(mechanism.name(), false);
     if begin.speculative {
-        speculative.fetch_add(1, Relaxed);
+        server.auth.figures.tried(mechanism.name(), true);
     }
     hold_back(server, conn, on)?;
     let first = ClientFirst::parse(begin.payload)?;
@@ -145,7 +214,7 @@ pub fn start(
     if begin.speculative && stored.is_some() && !known {
         return Err(failed());
     }
-    let iterations = mechanism.default_iterations();
+    let iterations = server.parameters.scram.of(mechanism);
     let credentials = credentials.unwrap_or_else(|| {
         Credentials::decoy(
             mechanism,
@@ -172,6 +241,24 @@ pub fn start(
     Ok(reply(false, answer.as_bytes()))
 }
 
+/// # Errors
+/// 334 MechanismUnavailable for a mechanism that is not known or not enabled.
+pub(super) fn check_enabled(server: &ServerState, mechanism: &str) -> Result<()> {
+    match server.parameters.mechanisms.names().contains(&mechanism) {
+        true => Ok(()),
+        false => Err(unavailable(mechanism)),
+    }
+}
+
+fn unavailable(mechanism: &str) -> Error {
+    Error::new(
+        Code::MechanismUnavailable,
+        format!(
+            "Received authentication for mechanism {mechanism} which is unknown or not enabled"
+        ),
+    )
+}
+
 /// What a client begins a conversation with.
 pub struct Begin<'a> {
     /// The user's database.
@@ -194,6 +281,9 @@ pub fn speculative(
     on: &dyn Interrupt,
     d: muniment_value::Doc<'_>,
 ) -> Option<DocBuf> {
+    if d.get("authenticate").is_some() {
+        return super::x509::speculative(server, conn, local, on, d);
+    }
     d.get("saslStart")?;
     let Some(Value::Binary { bytes: payload, .. }) = d.get("payload") else {
         return None;
@@ -282,14 +372,33 @@ fn prove(
         return Err(failed());
     }
     let answer = login.exchange.finish(payload)?;
+    // The user may have been dropped, or have got another password, since the conversation began.
+    let same = |stored: &DocBuf| login.stored == Some(hash(stored));
+    let (name, mechanism) = (&login.name, login.mechanism.name());
+    enter(server, conn, local, name, mechanism, same)?;
+    Ok(answer)
+}
+
+/// Makes a user that of the connection, after the client has proven to be that user. `same` says whether what
+/// is stored of the user is what the proof was checked with.
+///
+/// # Errors
+/// 18 if there is no such user any more; what keeps the user from this connection.
+pub(super) fn enter(
+    server: &ServerState,
+    conn: &ConnShared,
+    local: &mut ConnLocal,
+    name: &UserName,
+    mechanism: &str,
+    same: impl FnOnce(&DocBuf) -> bool,
+) -> Result<()> {
     // Read before the user is, so that a change in between is noticed with the next command.
     let generation = server.auth.generation();
-    let stored = store::find(server, USERS, &login.name.id())?.ok_or_else(failed)?;
-    // The user may have been dropped, or have got another password, since the conversation began.
-    if login.stored != Some(hash(&stored)) {
+    let stored = store::find(server, USERS, &name.id())?.ok_or_else(failed)?;
+    if !same(&stored) {
         return Err(failed());
     }
-    let user = store::user(server, &login.name, stored.as_doc(), generation)?;
+    let user = store::user(server, name, stored.as_doc(), generation)?;
     if !user.may_come_from(conn) {
         return Err(Error::new(
             Code::AuthenticationRestrictionUnmet,
@@ -309,14 +418,15 @@ fn prove(
         ));
     }
     log_out(conn, local);
-    let [_, succeeded, _] = server.auth.figures.of(login.mechanism);
-    succeeded.fetch_add(1, Relaxed);
+    if let Some([_, succeeded, _]) = server.auth.figures.of(mechanism) {
+        succeeded.fetch_add(1, Relaxed);
+    }
     if let Some(address) = address_of(&conn.peer) {
         server.auth.failures.lock().remove(&address);
     }
     *conn.user.lock() = Some(Arc::clone(&user.key));
     local.user = Some(Arc::new(user));
-    Ok(answer)
+    Ok(())
 }
 
 fn hash(stored: &DocBuf) -> [u8; 32] {
@@ -332,7 +442,7 @@ fn reply(done: bool, payload: &[u8]) -> DocBuf {
 }
 
 /// Has an address wait from which logins have failed repeatedly.
-fn hold_back(server: &ServerState, conn: &ConnShared, on: &dyn Interrupt) -> Result<()> {
+pub(super) fn hold_back(server: &ServerState, conn: &ConnShared, on: &dyn Interrupt) -> Result<()> {
     match wait_of(server, address_of(&conn.peer)) {
         Some(wait) => muniment_op::sleep_until(Instant::now() + wait, on),
         None => Ok(()),
@@ -347,7 +457,7 @@ fn wait_of(server: &ServerState, address: Option<IpAddr>) -> Option<Duration> {
     (of.last.elapsed() < FORGIVEN).then(|| wait.min(LONGEST_WAIT))
 }
 
-fn note_failure(server: &ServerState, conn: &ConnShared) {
+pub(super) fn note_failure(server: &ServerState, conn: &ConnShared) {
     let Some(address) = address_of(&conn.peer) else {
         return;
     };

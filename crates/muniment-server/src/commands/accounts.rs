@@ -14,7 +14,7 @@ use muniment_value::args::{Field, Types, req};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
 
 /// The database of users that some other service knows.
-pub(super) const EXTERNAL: &str = "$external";
+pub(super) use crate::auth::EXTERNAL;
 
 /// The name that the command's first element gives.
 ///
@@ -213,7 +213,7 @@ pub(super) fn credentials(
     let digested = !cx.args.bool("digestPassword", true);
     let mut all = DocBuf::new();
     for mechanism in mechanisms {
-        let iterations = mechanism.default_iterations();
+        let iterations = cx.server.parameters.scram.of(*mechanism);
         let mut salt = vec![0; mechanism.salt_len()];
         getrandom::fill(&mut salt)
             .map_err(|e| Error::internal(format!("the system has no random bytes: {e}")))?;

@@ -17,6 +17,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
         opt("to", Types::STRING),
         opt("nonce", Types::BINARY),
         opt("proofs", Types::ARRAY),
+        opt("x509", Types::BOOL),
     ],
     run: answer_proof,
     ..CommandSpec::needing(Needs::Nothing)

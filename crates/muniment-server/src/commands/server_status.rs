@@ -10,8 +10,10 @@ use muniment_exec::TicketPool;
 use muniment_logger::now_ms;
 use muniment_member::{describe, oplog};
 use muniment_storage::{Damage, Damaged};
+use muniment_tls::{Endpoint, Version};
 use muniment_value::{ArrayBuf, DocBuf, Result, Value, doc};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::SystemTime;
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -52,12 +54,47 @@ const SECTIONS: &[(&str, Section)] = &[
     ("queues", queues),
     ("repl", replication),
     ("security", |cx, _| {
-        doc! { "authentication": doc! { "mechanisms": cx.server.auth.figures.to_doc() } }
+        let mechanisms = cx.server.auth.figures.to_doc();
+        let mut d = doc! { "authentication": doc! { "mechanisms": mechanisms } };
+        if let Some(tls) = &cx.server.trust.tls {
+            certificates(&mut d, tls);
+        }
+        d
     }),
     ("storageEngine", storage_engine),
     ("transactions", transactions),
+    ("transportSecurity", transport_security),
     ("wiredTiger", cache_as_wired_tiger),
 ];
+
+/// The part of `security` that is about TLS.
+fn certificates(d: &mut DocBuf, tls: &Endpoint) {
+    let settings = tls.settings();
+    let authorities = settings.ca_file.is_some() || settings.cluster_ca_file.is_some();
+    d.append_some("SSLServerSubjectName", tls.own().map(|c| c.subject));
+    d.append("SSLServerHasCertificateAuthority", authorities);
+    if let Some(at) = tls.expires() {
+        let since = at
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let ms = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
+        d.append("SSLServerCertificateExpirationDate", Value::DateTime(ms));
+    }
+}
+
+/// How many connections were accepted in each version of TLS, and how many have failed in their handshake.
+fn transport_security(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
+    let tls = cx.server.trust.tls.as_ref();
+    let accepted = |version| tls.map_or(0, |tls| tls.accepted(version)) as i64;
+    doc! {
+        "1.0": 0_i64,
+        "1.1": 0_i64,
+        "1.2": accepted(Version::Tls12),
+        "1.3": accepted(Version::Tls13),
+        "unknown": 0_i64,
+        "failed": tls.map_or(0, |tls| tls.failed()) as i64,
+    }
+}
 
 /// Writes the figures into the reply.
 pub(super) fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -21,7 +21,8 @@ pub fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
     let set = named_set(cx.server, name)?;
     // After any failure the caller has to begin again with another connection.
     let before = std::mem::replace(&mut cx.local.proof, Proof::Failed);
-    let answered = answer_proof(set, body, before);
+    let shown = cx.conn.stream.tls().and_then(|s| s.certificate());
+    let answered = answer_proof(set, body, before, shown.map(|c| &c.membership));
     let (proof, reply) = answered.inspect_err(|e| {
         tell(cx.server, cx.conn, body.get_str("from"), e);
     })?;
@@ -41,7 +42,7 @@ pub fn check(
     spec: &CommandSpec,
 ) -> Result<()> {
     if !matches!(spec.needs, Needs::Member)
-        || server.keys.is_none()
+        || !server.trust.is_asked()
         || matches!(local.proof, Proof::Given)
     {
         return Ok(());

@@ -83,7 +83,7 @@ fn unknown(caller: &Caller<'_>) -> Early {
             _ => {}
         }
     }
-    crate::not_there::answer(request.name).into()
+    crate::registry::unknown(request.name).into()
 }
 
 /// Answers with a description of the command instead of running it.

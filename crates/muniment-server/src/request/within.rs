@@ -21,7 +21,7 @@ pub fn run_within(
     uuid: Option<[u8; 16]>,
 ) -> Result<()> {
     let name = body.first().map_or("", |e| e.name());
-    let spec = crate::registry::find(name).ok_or_else(|| crate::not_there::answer(name))?;
+    let spec = crate::registry::find(name).ok_or_else(|| crate::registry::unknown(name))?;
     let request = Request {
         db,
         name,

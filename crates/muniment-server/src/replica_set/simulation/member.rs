@@ -220,7 +220,7 @@ impl Member {
                 max_conns: 10,
                 kept_for_set: opened.kept_for_set,
                 oplog_window: opened.oplog_window,
-                keys: None,
+                trust: muniment_member::Trust::default(),
                 told: std::mem::take(&mut self.told),
                 ways: Box::new(hands.clone()),
                 world: Box::new(hands.clone()),
