@@ -536,17 +536,14 @@ impl Connection {
     }
 }
 
-/// Refuses a connection beyond `--maxConns`: waits a second at most for its first message, answers with an
-/// error and closes.
-pub fn turn_away(server: &ServerState, stream: &Stream) {
+/// Refuses a connection beyond a limit: waits a second at most for its first message, answers with an error
+/// that says `why`, and closes.
+pub fn turn_away(stream: &Stream, why: &str) {
     let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
     let _ = stream.set_write_timeout(Some(Duration::from_secs(1)));
     let e = Error::new(
         Code::ResourceExhausted,
-        format!(
-            "connection refused because there are already {} connections (--maxConns)",
-            server.connections.most
-        ),
+        format!("connection refused because {why}"),
     );
     let mut buf = Vec::new();
     let mut r = match stream.try_clone() {

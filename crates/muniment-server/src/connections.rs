@@ -6,9 +6,9 @@ use muniment_wire::Stream;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
 /// A connection as others see it.
 pub struct ConnShared {
@@ -30,6 +30,8 @@ pub struct ConnShared {
     pub command: Mutex<Vec<u8>>,
     /// True while a command runs, and until its reply is sent.
     pub busy: AtomicBool,
+    /// The client has sent a whole message.
+    pub spoke: AtomicBool,
     /// The client takes nothing of a reply that is being sent.
     pub stuck: AtomicBool,
     /// What connectionStatus calls the connection, made when it is first asked for.
@@ -52,6 +54,10 @@ pub struct ClientInfo {
 
 /// See the module's head.
 pub struct Connections {
+    /// How many are open from each address.
+    by_address: Mutex<HashMap<IpAddr, usize>>,
+    /// Those whose client has not sent a whole message yet.
+    newcomers: Mutex<Vec<Weak<ConnShared>>>,
     /// Most connections at a time.
     pub most: usize,
     /// The open ones, by their numbers.
@@ -74,6 +80,8 @@ impl Connections {
     /// No connections, and room for so many at a time.
     pub fn new(most: usize) -> Connections {
         Connections {
+            by_address: Mutex::default(),
+            newcomers: Mutex::default(),
             most,
             all: Mutex::default(),
             open: AtomicU64::new(0),
@@ -85,15 +93,55 @@ impl Connections {
         }
     }
 
+    /// How many connections are open from the address of a socket's end.
+    pub fn count_from(&self, end: &str) -> usize {
+        let by_address = self.by_address.lock();
+        let of = address_of(end).and_then(|address| by_address.get(&address));
+        of.copied().unwrap_or(0)
+    }
+
+    /// Ends connections whose client has sent no whole message for `limit` after it has connected: drivers
+    /// begin at once, and a handshake of TLS takes no longer. Returns how many.
+    pub fn end_silent(&self, limit: Duration) -> usize {
+        let mut ended = 0;
+        self.newcomers.lock().retain(|newcomer| {
+            let Some(connection) = newcomer.upgrade() else {
+                return false;
+            };
+            let silent = !connection.spoke.load(Relaxed);
+            let ends = silent && connection.since.elapsed() >= limit;
+            if ends {
+                let _ = connection.stream.shutdown();
+                ended += 1;
+            }
+            silent && !ends
+        });
+        ended
+    }
+
     /// A connection is open.
     pub fn insert(&self, connection: &Arc<ConnShared>) {
+        if let Some(address) = address_of(&connection.peer) {
+            *self.by_address.lock().entry(address).or_default() += 1;
+        }
+        self.newcomers.lock().push(Arc::downgrade(connection));
         let mut all = self.all.lock();
         all.insert(connection.id, Arc::clone(connection));
     }
 
     /// The connection with this number is closed.
     pub fn remove(&self, id: u64) {
-        self.all.lock().remove(&id);
+        let removed = self.all.lock().remove(&id);
+        let Some(address) = removed.and_then(|c| address_of(&c.peer)) else {
+            return;
+        };
+        let mut by_address = self.by_address.lock();
+        if let Some(count) = by_address.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                by_address.remove(&address);
+            }
+        }
     }
 
     /// The open connections.

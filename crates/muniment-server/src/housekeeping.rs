@@ -44,6 +44,9 @@ fn keep_house(server: &Arc<ServerState>) {
             Give::Old => heap::decay(),
             Give::Nothing => {}
         }
+        let limit = server.parameters.greeting_secs.load(Relaxed).max(1) as u64;
+        let silent = server.connections.end_silent(Duration::from_secs(limit));
+        server.connections.slow.fetch_add(silent as u64, Relaxed);
         log_damages(&server.engine.store, &server.log, &mut damages);
         let window = server.parameters.snapshot_window_secs.load(Relaxed);
         server

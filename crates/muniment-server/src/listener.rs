@@ -386,8 +386,18 @@ struct Way<'w> {
 /// Gives a new connection to the pool, or a thread of its own.
 fn admit(server: &Arc<ServerState>, stream: Stream, way: &Way<'_>) {
     let open = server.connections.open.load(Ordering::Relaxed);
-    if open as usize >= server.connections.most {
-        return turn_away(server, stream, &way.turning_away);
+    let most = server.connections.most;
+    if open as usize >= most {
+        let why = format!("there are already {most} connections (--maxConns)");
+        return turn_away(server, stream, &way.turning_away, why);
+    }
+    let of_one = server.parameters.most_of_address.load(Ordering::Relaxed);
+    if of_one > 0 && server.connections.count_from(&stream.peer()) as i64 >= of_one {
+        let why = format!(
+            "there are already {of_one} connections from this address \
+             (munimentMaxConnectionsPerAddress)"
+        );
+        return turn_away(server, stream, &way.turning_away, why);
     }
     let id = server.connections.created.fetch_add(1, Ordering::Relaxed) + 1;
     let stream = Arc::new(stream);
@@ -399,6 +409,7 @@ fn admit(server: &Arc<ServerState>, stream: Stream, way: &Way<'_>) {
         since: Instant::now(),
         client: Mutex::new(ClientInfo::default()),
         command: Mutex::new(Vec::new()),
+        spoke: AtomicBool::new(false),
         busy: AtomicBool::new(false),
         stuck: AtomicBool::new(false),
         user: Mutex::default(),
@@ -435,17 +446,22 @@ fn serve_in_thread(server: &Arc<ServerState>, shared: &Arc<ConnShared>) -> io::R
 
 /// Tells the client of a connection too many so, on a thread of its own. `turning_away` counts such threads; a
 /// connection beyond [`TURNING_AWAY`] of them is closed without a word.
-fn turn_away(server: &Arc<ServerState>, stream: Stream, turning_away: &Arc<AtomicU64>) {
+fn turn_away(
+    server: &Arc<ServerState>,
+    stream: Stream,
+    turning_away: &Arc<AtomicU64>,
+    why: String,
+) {
     server.connections.rejected.fetch_add(1, Ordering::Relaxed);
     if turning_away.fetch_add(1, Ordering::Relaxed) >= TURNING_AWAY {
         turning_away.fetch_sub(1, Ordering::Relaxed);
         return;
     }
-    let (server, count) = (Arc::clone(server), Arc::clone(turning_away));
+    let count = Arc::clone(turning_away);
     let spawned = std::thread::Builder::new()
         .stack_size(128 << 10)
         .spawn(move || {
-            connection::turn_away(&server, &stream);
+            connection::turn_away(&stream, &why);
             count.fetch_sub(1, Ordering::Relaxed);
         });
     if spawned.is_err() {

@@ -62,6 +62,10 @@ pub struct Parameters {
     pub log_level: AtomicI64,
     /// internalQueryMaxBlockingSortMemoryUsageBytes.
     pub memory_limit: AtomicI64,
+    /// munimentMaxConnectionsPerAddress.
+    pub most_of_address: AtomicI64,
+    /// munimentGreetingTimeoutSeconds.
+    pub greeting_secs: AtomicI64,
     /// maxSessions.
     pub max_sessions: AtomicI64,
     /// munimentReplyTimeoutSeconds.
@@ -110,6 +114,8 @@ impl Default for Parameters {
             journal_interval_ms: AtomicI64::new(100),
             log_level: AtomicI64::new(0),
             memory_limit: AtomicI64::new(MEMORY_LIMIT),
+            most_of_address: AtomicI64::new(0),
+            greeting_secs: AtomicI64::new(60),
             max_sessions: AtomicI64::new(crate::sessions::MAX_SESSIONS),
             reply_timeout_secs: AtomicI64::new(60),
             memory: crate::memory::MemoryLimits::default(),
@@ -396,11 +402,25 @@ pub const ALL: &[Parameter] = &[
         apply: nothing,
     },
     Parameter {
+        name: "munimentGreetingTimeoutSeconds",
+        doc: "Seconds within which a client has to send its first whole message after it has connected",
+        get: |s| v(s.parameters.greeting_secs.load(Relaxed) as i32),
+        set: Set::Int(|p| &p.greeting_secs, 1, i32::MAX as i64),
+        apply: nothing,
+    },
+    Parameter {
         name: "munimentIndexMaxKeyBytesPerDocument",
         doc: "Bytes that the keys may take which a document that is written has in one index",
         get: |s| v(int(s.engine.store.key_limits().bytes)),
         set: Set::Int(|p| &p.memory.key_bytes, 1 << 10, 1 << 30),
         apply: crate::memory::apply,
+    },
+    Parameter {
+        name: "munimentMaxConnectionsPerAddress",
+        doc: "Most connections at a time from one address; 0 for no limit",
+        get: |s| v(s.parameters.most_of_address.load(Relaxed) as i32),
+        set: Set::Int(|p| &p.most_of_address, 0, i32::MAX as i64),
+        apply: nothing,
     },
     Parameter {
         name: "munimentMemoryLimitBytes",

@@ -117,12 +117,7 @@ impl Server {
             None => examine_and_lock(&options, &log)?,
         };
         let opened = open_storage(&options, &parameters, &log, Some(lock.share()))?;
-        // The directory is locked before binding: only the owner of the data may take over the address.
-        let (listener, waker) = match stays {
-            Some(stays) => (stays.listener, stays.waker),
-            None => (Arc::new(Listener::bind(&options)?), Arc::new(Waker::new()?)),
-        };
-        warn_of_missed(&listener, &log);
+        let (listener, waker) = listener_of(stays, &options, &log)?;
         let state = open_state(
             options,
             Parts {
@@ -567,6 +562,21 @@ fn leave(listener: &Listener, options: &ServerOptions, log: &Logger, failed: boo
         "Shutting down",
         &doc! { "exitCode": i32::from(failed) },
     );
+}
+
+/// The sockets to listen on. The directory is locked before they are bound: only the owner of the data may take
+/// over the address.
+fn listener_of(
+    stays: Option<Stays>,
+    options: &ServerOptions,
+    log: &Logger,
+) -> Result<(Arc<Listener>, Arc<Waker>)> {
+    let (listener, waker) = match stays {
+        Some(stays) => (stays.listener, stays.waker),
+        None => (Arc::new(Listener::bind(options)?), Arc::new(Waker::new()?)),
+    };
+    warn_of_missed(&listener, log);
+    Ok((listener, waker))
 }
 
 /// The keys by which the members of the set know each other, and the certificates of TLS, if the options name

@@ -164,6 +164,7 @@ impl Served {
         let next = self.connection.message(header, message, received, plain);
         // It counts as busy until its reply is sent: shutdown lets busy connections finish first.
         self.shared().busy.store(false, Ordering::Relaxed);
+        self.shared().spoke.store(true, Ordering::Relaxed);
         let kept = self.reader.capacity() + self.plain.capacity();
         if self.received().done(kept) {
             self.reader.shrink_idle();

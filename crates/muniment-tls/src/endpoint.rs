@@ -4,18 +4,15 @@ use crate::files;
 use crate::invalid;
 use crate::names::{Certificate, Membership};
 use crate::settings::{Mode, Protocol, Settings};
-use crate::socket::Socket;
 use crate::verify::{Any, AnyHost};
 use muniment_value::{Error, Result};
 use parking_lot::RwLock;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateRevocationListDer, ServerName};
+use rustls::pki_types::CertificateRevocationListDer;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
-use std::io;
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
@@ -39,7 +36,7 @@ struct Loaded {
     cluster: Option<Certificate>,
 }
 
-/// Certificates, keys and authorities, and the sockets that use them. They can be read anew while sockets are
+/// Certificates, keys and authorities. They can be read anew while sockets are
 /// in use, which keep what they began with.
 pub struct Endpoint {
     settings: Settings,
@@ -162,26 +159,8 @@ impl Endpoint {
         self.loaded.read().server.clone()
     }
 
-    /// A socket for a connection that was accepted. Nothing is sent or received yet: the handshake is made
-    /// by the first reads.
-    pub fn accept(self: &Arc<Self>, socket: TcpStream) -> Socket {
-        Socket::accepted(socket, Arc::clone(self))
-    }
-
-    /// Makes the handshake with the server of this name over a connection to it, within `limit`.
-    ///
-    /// # Errors
-    /// The socket's; one of the kind `InvalidData` if the handshake fails, and `TimedOut`.
-    pub fn connect(&self, socket: TcpStream, name: &str, limit: Duration) -> io::Result<Socket> {
-        let config = Arc::clone(&self.loaded.read().client);
-        let name = name.trim_start_matches('[').trim_end_matches(']');
-        let name = ServerName::try_from(name.to_string()).map_err(|_| {
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("{name:?} is no name that a certificate could be for"),
-            )
-        })?;
-        Socket::connected(socket, config, name, limit)
+    pub(crate) fn client_config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.loaded.read().client)
     }
 }
 

@@ -1,7 +1,7 @@
 //! TLS: sockets that speak it, and the certificates and keys that they use.
 //!
-//! An [`Endpoint`] is what a process has of certificates, keys and authorities. It makes a [`Socket`] of a
-//! TCP connection, either of one that it has opened or of one that it has accepted. The protocol itself is
+//! An [`Endpoint`] is what a process has of certificates, keys and authorities. A [`Socket`] is a TCP
+//! connection that uses it, either one that the process has opened or one that it has accepted. The protocol itself is
 //! `rustls`' with the cryptography of `ring`.
 //!
 //! Must not: know messages, users or commands.

@@ -20,7 +20,7 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus,
 };
-use rustls::{ClientConfig, CommonState, ProtocolVersion};
+use rustls::{CommonState, ProtocolVersion};
 use std::fmt;
 use std::io;
 use std::net::{Shutdown, TcpStream};
@@ -407,7 +407,9 @@ fn nanos(limit: Option<Duration>) -> u64 {
 }
 
 impl Socket {
-    pub(crate) fn accepted(tcp: TcpStream, endpoint: Arc<Endpoint>) -> Socket {
+    /// A socket for a connection that was accepted. Nothing is sent or received yet: the handshake is made
+    /// by the first reads.
+    pub fn accepted(tcp: TcpStream, endpoint: Arc<Endpoint>) -> Socket {
         Socket::new(tcp, Some(endpoint), Conn::Undecided)
     }
 
@@ -423,12 +425,24 @@ impl Socket {
         }
     }
 
-    pub(crate) fn connected(
+    /// Makes the handshake with the server of this name over a connection to it, within `limit`.
+    ///
+    /// # Errors
+    /// The socket's; one of the kind `InvalidData` if the handshake fails, and `TimedOut`.
+    pub fn connect(
         tcp: TcpStream,
-        config: Arc<ClientConfig>,
-        name: ServerName<'static>,
+        endpoint: &Endpoint,
+        name: &str,
         limit: Duration,
     ) -> io::Result<Socket> {
+        let name = name.trim_start_matches('[').trim_end_matches(']');
+        let name = ServerName::try_from(name.to_string()).map_err(|_| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{name:?} is no name that a certificate could be for"),
+            )
+        })?;
+        let config = endpoint.client_config();
         let conn = UnbufferedClientConnection::new(config, name).map_err(Refused::Tls)?;
         let socket = Socket::new(tcp, None, Conn::Client(Box::new(conn)));
         let until = Instant::now() + limit;

@@ -137,14 +137,14 @@ fn meet(
     talk: impl FnOnce(&Socket),
 ) -> (std::io::Result<()>, std::io::Result<()>, Arc<Socket>) {
     let (near, far) = ends();
-    let far = Arc::new(server.accept(far));
+    let far = Arc::new(Socket::accepted(far, Arc::clone(server)));
     let its = Arc::clone(&far);
     let echoes = std::thread::spawn(move || {
         let ended = echo(&its);
         let _ = its.shutdown();
         ended
     });
-    let near = client.connect(near, host, LIMIT).map(|socket| {
+    let near = Socket::connect(near, client, host, LIMIT).map(|socket| {
         socket.set_read_timeout(Some(LIMIT));
         talk(&socket);
         let _ = socket.shutdown_write();
@@ -210,7 +210,7 @@ fn a_client_without_tls_is_served_or_refused() {
     for mode in [Mode::Allow, Mode::Prefer, Mode::Require] {
         let server = dir.server(mode, |_| {});
         let (mut near, far) = ends();
-        let far = server.accept(far);
+        let far = Socket::accepted(far, Arc::clone(&server));
         let echoes = std::thread::spawn(move || echo(&far));
         near.set_read_timeout(Some(LIMIT)).unwrap();
         // The bytes come one by one, and some look like TLS at first.
@@ -273,7 +273,7 @@ fn certificates_of_clients_are_checked() {
             .1
             .is_ok()
     );
-    // Whoever accepts any certificate has it all the same.
+    // A server that accepts any certificate learns its names all the same.
     let server = dir.server(Mode::Require, |s| s.allow_invalid_certificates = true);
     let (_, far, socket) = meet(&server, &with(&bad), "localhost", |c| says(c, b"hi"));
     far.unwrap();
@@ -456,11 +456,11 @@ fn what_is_not_read_waits_without_being_lost() {
     let server = dir.server(Mode::Require, |_| {});
     let client = dir.client(|_| {});
     let (near, far) = ends();
-    let far = server.accept(far);
+    let far = Socket::accepted(far, Arc::clone(&server));
     let bytes: Vec<u8> = (0..32_u32 << 20).map(|i| (i % 249) as u8).collect();
     std::thread::scope(|scope| {
         let reads = scope.spawn(|| {
-            let near = client.connect(near, "localhost", LIMIT).unwrap();
+            let near = Socket::connect(near, &client, "localhost", LIMIT).unwrap();
             send(&near, b"x");
             // The other side cannot send all of it meanwhile.
             std::thread::sleep(Duration::from_millis(200));
@@ -517,9 +517,9 @@ fn the_end_of_the_other_side_is_seen_without_reading() {
     let server = dir.server(Mode::Require, |_| {});
     let client = dir.client(|_| {});
     let (near, far) = ends();
-    let far = server.accept(far);
+    let far = Socket::accepted(far, Arc::clone(&server));
     std::thread::scope(|scope| {
-        let connects = scope.spawn(|| client.connect(near, "localhost", LIMIT).unwrap());
+        let connects = scope.spawn(|| Socket::connect(near, &client, "localhost", LIMIT).unwrap());
         far.set_read_timeout(Some(Duration::from_millis(200)));
         assert!(far.read(&mut [0; 9]).is_err());
         let near = connects.join().unwrap();
@@ -540,7 +540,7 @@ fn bytes_that_are_no_tls_end_the_connection_alone() {
     let server = dir.server(Mode::Require, |_| {});
     for tail in [&[0xFF; 3][..], &[0; 400], &[22; 70_000]] {
         let (mut near, far) = ends();
-        let far = server.accept(far);
+        let far = Socket::accepted(far, Arc::clone(&server));
         let bytes = [&[22, 3, 1, 0xFF, 0xFF, 1, 0, 0xFF, 0xF0, 3, 3][..], tail].concat();
         let writes = std::thread::spawn(move || {
             let _ = near.write_all(&bytes);

@@ -58,7 +58,7 @@ impl Stream {
     #[must_use]
     pub fn offering(self, tls: &Arc<Endpoint>) -> Stream {
         match self {
-            Stream::Tcp(s) => Stream::Tls(Arc::new(tls.accept(s))),
+            Stream::Tcp(s) => Stream::Tls(Arc::new(Socket::accepted(s, Arc::clone(tls)))),
             other => other,
         }
     }
@@ -69,7 +69,7 @@ impl Stream {
     /// The socket's; one of the kind `InvalidData` if the handshake fails.
     pub fn secured(self, tls: &Endpoint, name: &str, limit: Duration) -> io::Result<Stream> {
         match self {
-            Stream::Tcp(s) => Ok(Stream::Tls(Arc::new(tls.connect(s, name, limit)?))),
+            Stream::Tcp(s) => Ok(Stream::Tls(Arc::new(Socket::connect(s, tls, name, limit)?))),
             other => Ok(other),
         }
     }

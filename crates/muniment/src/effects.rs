@@ -3,7 +3,7 @@
 //! Invariant: the errors say what is wrong with the value; the code that applies an option adds the option's
 //! name.
 
-use crate::flags::{Arg, Gathered};
+use crate::gathered::{Arg, Gathered};
 use muniment_options::{Offers, Opt as Flag, Takes};
 use muniment_server::NEGOTIABLE;
 use muniment_storage::EngineKind;

@@ -14,6 +14,7 @@ mod docs;
 mod doctor;
 mod effects;
 mod flags;
+mod gathered;
 mod serve;
 mod shutdown;
 mod table;

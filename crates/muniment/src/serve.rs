@@ -2,7 +2,8 @@
 
 use crate::command::Spec;
 use crate::daemon::{self, Side};
-use crate::flags::{Arg, Gathered, Mode, named, page};
+use crate::flags::{named, page};
+use crate::gathered::{Arg, Gathered, Mode};
 use crate::{BAD_OPTIONS, config, doctor, shutdown};
 use muniment_options::{Misuse, Page};
 use muniment_server::{MONGODB_VERSION, MakeDbPath, Server, VERSION, build_info};
@@ -150,8 +151,10 @@ fn gather(args: Vec<OsString>, as_mongod: bool) -> Result<Option<Gathered>, Stri
         }
         None => {}
     }
-    let mut g = Gathered::default();
-    g.stays = std::env::var("MONGODB_CONFIG_OVERRIDE_NOFORK").is_ok_and(|v| v == "1");
+    let mut g = Gathered {
+        stays: std::env::var("MONGODB_CONFIG_OVERRIDE_NOFORK").is_ok_and(|v| v == "1"),
+        ..Gathered::default()
+    };
     g.server.make_dbpath = MakeDbPath::LastComponent;
     if as_mongod {
         g.server.dbpath = PathBuf::from("/data/db");

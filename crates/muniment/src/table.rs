@@ -8,7 +8,7 @@ use crate::effects::{
     Opt, addresses, all_addresses, cache, compressors, destination, engine, idle, journal, number,
     only, oplog_size, opt, profile, replica_set, yes,
 };
-use crate::flags::{Arg, Mode};
+use crate::gathered::{Arg, Mode};
 use crate::table_tls;
 use muniment_server::{Rotation, check_profile_filter};
 use muniment_value::ValueBuf;

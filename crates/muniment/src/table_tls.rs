@@ -3,7 +3,7 @@
 //! Source of the names: the MongoDB manual, "mongod" and "Configuration File Options".
 
 use crate::effects::{Apply, Opt, idle, only, opt, yes};
-use crate::flags::{Arg, Gathered};
+use crate::gathered::{Arg, Gathered};
 use muniment_server::{ClusterAuth, Protocol, TlsMode};
 use std::path::PathBuf;
 

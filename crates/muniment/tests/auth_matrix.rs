@@ -66,9 +66,10 @@ const RUN: [&str; 9] = [
 ];
 
 /// Open to everybody, or judged by what the client has proven; and those that are about a session alone.
-const WITHOUT_RIGHTS: [&str; 15] = [
+const WITHOUT_RIGHTS: [&str; 16] = [
     "_replSetProve",
     "abortTransaction",
+    "authenticate",
     "buildInfo",
     "commitTransaction",
     "connectionStatus",
@@ -197,6 +198,7 @@ const COMMANDS: &str = "
 {listSearchIndexes: 'COLL'}
 {lockInfo: 1}
 {logRotate: 1}
+{rotateCertificates: 1}
 {mapReduce: 'COLL', map: 'function() {}', reduce: 'function() {}', out: {inline: 1}}
 {mapReduce: 'COLL', map: 'function() {}', reduce: 'function() {}', out: 'd'}
 {mapReduce: 'COLL', map: 'function() {}', reduce: 'function() {}', out: {merge: 'd'}}

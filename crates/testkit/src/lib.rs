@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod certs;
 mod damage;
 mod grammar;
 mod load;
@@ -16,6 +17,7 @@ mod server;
 mod set;
 mod shell;
 
+pub use certs::Authority;
 pub use damage::{files_below, flip_bit, truncate_file};
 pub use grammar::{Drawn, Grammar};
 pub use load::Load;

@@ -284,7 +284,7 @@ impl Server {
             .map_err(|e| format!("{}: {e}", program.display()))?;
         let deadline = Instant::now() + self.options.patience;
         loop {
-            if let Some(port) = answers(&port_file) {
+            if let Some(port) = answers(&port_file, chosen("requireTLS")) {
                 self.port = port;
                 self.child = Some(child);
                 return Ok(());
@@ -612,15 +612,15 @@ fn threads(pid: u32) -> String {
     all.join(", ")
 }
 
-/// The port in `port_file`, if a server answers there.
-fn answers(port_file: &Path) -> Option<u16> {
+/// The port in `port_file`, if a server answers there. One that refuses clients without TLS answers by ending
+/// the connection.
+fn answers(port_file: &Path, refuses: bool) -> Option<u16> {
     let mut text = String::new();
     std::io::Read::read_to_string(&mut File::open(port_file).ok()?, &mut text).ok()?;
     let port: u16 = text.trim().parse().ok()?;
     let mut c = Connection::connect(&format!("127.0.0.1:{port}")).ok()?;
     c.set_timeout(Some(Duration::from_secs(5))).ok()?;
-    c.hello().ok()?;
-    Some(port)
+    (c.hello().is_ok() != refuses).then_some(port)
 }
 
 impl Drop for Server {

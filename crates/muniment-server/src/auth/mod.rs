@@ -9,16 +9,15 @@ mod needs;
 mod sasl;
 mod store;
 mod user;
-mod x509;
 
 pub use first_user::exception as localhost_exception;
 pub use needs::{Asks, Needs};
 pub use sasl::{
-    Begin, Conversation, Iterations, MONGODB_X509, Mechanisms, go_on, speculative, start,
+    Begin, Conversation, Iterations, MONGODB_X509, Mechanisms, by_certificate, go_on, speculative,
+    start,
 };
 pub use store::{DB, ROLES, USERS, all, find, mechanisms_of, privileges_of, remove, replace};
 pub use user::{Restrictions, User};
-pub use x509::log_in as by_certificate;
 
 use crate::connections::ConnShared;
 use crate::context::{ConnLocal, Request};

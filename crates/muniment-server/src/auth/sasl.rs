@@ -1,10 +1,11 @@
-//! The conversations in which clients log in.
+//! The ways in which clients log in: conversations of SCRAM, and the certificate that a client has shown when
+//! the connection began (MONGODB-X509).
 //!
-//! Invariants: a name that does not exist and a password that is wrong take the same work and give the same
+//! Invariants: only a certificate that an authority of the server's has issued counts; a name that does not exist and a password that is wrong take the same work and give the same
 //! answer; a connection keeps one conversation at most, of a few hundred bytes.
 
 use super::store::{self, USERS};
-use super::{Said, log_out, tell};
+use super::{EXTERNAL, Said, log_out, tell};
 use crate::connections::{ConnShared, address_of};
 use crate::context::ConnLocal;
 use crate::state::ServerState;
@@ -13,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use muniment_auth::names::UserName;
 use muniment_auth::scram::{ClientFirst, Credentials, Exchange, Mechanism};
 use muniment_op::Interrupt;
-use muniment_value::{Code, DocBuf, Error, Result, Value, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use std::net::IpAddr;
@@ -169,7 +170,7 @@ pub struct Conversation {
 }
 
 /// The error for everything that a client may not be told apart.
-pub(super) fn failed() -> Error {
+fn failed() -> Error {
     Error::new(Code::AuthenticationFailed, "Authentication failed.")
 }
 
@@ -243,7 +244,7 @@ pub fn start(
 
 /// # Errors
 /// 334 MechanismUnavailable for a mechanism that is not known or not enabled.
-pub(super) fn check_enabled(server: &ServerState, mechanism: &str) -> Result<()> {
+fn check_enabled(server: &ServerState, mechanism: &str) -> Result<()> {
     match server.parameters.mechanisms.names().contains(&mechanism) {
         true => Ok(()),
         false => Err(unavailable(mechanism)),
@@ -279,10 +280,10 @@ pub fn speculative(
     conn: &ConnShared,
     local: &mut ConnLocal,
     on: &dyn Interrupt,
-    d: muniment_value::Doc<'_>,
+    d: Doc<'_>,
 ) -> Option<DocBuf> {
     if d.get("authenticate").is_some() {
-        return super::x509::speculative(server, conn, local, on, d);
+        return speculative_certificate(server, conn, local, on, d);
     }
     d.get("saslStart")?;
     let Some(Value::Binary { bytes: payload, .. }) = d.get("payload") else {
@@ -384,7 +385,7 @@ fn prove(
 ///
 /// # Errors
 /// 18 if there is no such user any more; what keeps the user from this connection.
-pub(super) fn enter(
+fn enter(
     server: &ServerState,
     conn: &ConnShared,
     local: &mut ConnLocal,
@@ -429,6 +430,90 @@ pub(super) fn enter(
     Ok(())
 }
 
+/// Makes the owner of the connection's certificate its user; the reply of `authenticate`. `claimed` is the name
+/// that the client gives, if it gives one.
+///
+/// # Errors
+/// 18 AuthenticationFailed; 334 MechanismUnavailable.
+pub fn by_certificate(
+    server: &ServerState,
+    conn: &ConnShared,
+    local: &mut ConnLocal,
+    on: &dyn Interrupt,
+    claimed: Option<&str>,
+) -> Result<DocBuf> {
+    check_enabled(server, MONGODB_X509)?;
+    server.auth.figures.tried(MONGODB_X509, false);
+    hold_back(server, conn, on)?;
+    let subject = subject(server, conn, claimed);
+    let shown = subject.as_deref().unwrap_or_default();
+    let came = match &subject {
+        Ok(subject) => {
+            let name = UserName {
+                user: subject.clone(),
+                db: EXTERNAL.to_string(),
+            };
+            enter(server, conn, local, &name, MONGODB_X509, |_| true)
+        }
+        Err(e) => Err(e.clone()),
+    };
+    tell(
+        server,
+        conn,
+        Said {
+            mechanism: MONGODB_X509,
+            user: claimed.unwrap_or(shown),
+            db: EXTERNAL,
+            error: came.as_ref().err(),
+        },
+    );
+    if let Err(e) = came {
+        note_failure(server, conn);
+        return Err(match e.code() {
+            Code::ProtocolError | Code::MechanismUnavailable => e,
+            _ => failed(),
+        });
+    }
+    Ok(doc! { "dbname": EXTERNAL, "user": shown })
+}
+
+/// The name of the certificate's owner.
+fn subject(server: &ServerState, conn: &ConnShared, claimed: Option<&str>) -> Result<String> {
+    let refused = |why: &str| Error::new(Code::AuthenticationFailed, why.to_string());
+    let tls = server.trust.tls.as_ref();
+    let tls = tls.ok_or_else(|| refused("the server uses no TLS"))?;
+    if tls.settings().allow_invalid_certificates {
+        return Err(refused(
+            "the server accepts any certificate (tlsAllowInvalidCertificates), so none counts",
+        ));
+    }
+    let shown = conn.stream.tls().and_then(|s| s.certificate());
+    let shown = shown.ok_or_else(|| refused("the client has shown no certificate"))?;
+    match claimed.is_none_or(|claimed| claimed == shown.subject) {
+        true => Ok(shown.subject.clone()),
+        false => Err(refused(
+            "the user's name is not that of the certificate's owner",
+        )),
+    }
+}
+
+/// As [`by_certificate`], for a login that came with a hello. Whatever fails, the client then logs in by
+/// `authenticate`.
+fn speculative_certificate(
+    server: &ServerState,
+    conn: &ConnShared,
+    local: &mut ConnLocal,
+    on: &dyn Interrupt,
+    d: Doc<'_>,
+) -> Option<DocBuf> {
+    d.get("authenticate")?;
+    if d.get_str("mechanism") != Some(MONGODB_X509) {
+        return None;
+    }
+    server.auth.figures.tried(MONGODB_X509, true);
+    by_certificate(server, conn, local, on, d.get_str("user")).ok()
+}
+
 fn hash(stored: &DocBuf) -> [u8; 32] {
     Sha256::digest(stored.as_bytes()).into()
 }
@@ -442,7 +527,7 @@ fn reply(done: bool, payload: &[u8]) -> DocBuf {
 }
 
 /// Has an address wait from which logins have failed repeatedly.
-pub(super) fn hold_back(server: &ServerState, conn: &ConnShared, on: &dyn Interrupt) -> Result<()> {
+fn hold_back(server: &ServerState, conn: &ConnShared, on: &dyn Interrupt) -> Result<()> {
     match wait_of(server, address_of(&conn.peer)) {
         Some(wait) => muniment_op::sleep_until(Instant::now() + wait, on),
         None => Ok(()),
@@ -457,7 +542,7 @@ fn wait_of(server: &ServerState, address: Option<IpAddr>) -> Option<Duration> {
     (of.last.elapsed() < FORGIVEN).then(|| wait.min(LONGEST_WAIT))
 }
 
-pub(super) fn note_failure(server: &ServerState, conn: &ConnShared) {
+fn note_failure(server: &ServerState, conn: &ConnShared) {
     let Some(address) = address_of(&conn.peer) else {
         return;
     };

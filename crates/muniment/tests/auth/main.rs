@@ -192,7 +192,7 @@ fn all_names(c: &mut Connection) -> Vec<String> {
     names
 }
 
-const OPEN: [&str; 11] = [
+const OPEN: [&str; 12] = [
     "hello",
     "isMaster",
     "ping",
@@ -202,6 +202,7 @@ const OPEN: [&str; 11] = [
     "listCommands",
     "logout",
     "saslStart",
+    "authenticate",
     "saslContinue",
     "_replSetProve",
 ];

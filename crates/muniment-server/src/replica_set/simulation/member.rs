@@ -391,6 +391,7 @@ fn connection() -> Arc<ConnShared> {
         since: Instant::now(),
         client: Mutex::default(),
         command: Mutex::default(),
+        spoke: AtomicBool::new(false),
         busy: AtomicBool::new(false),
         user: Mutex::default(),
         uuid: Default::default(),
