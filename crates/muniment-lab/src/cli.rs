@@ -10,7 +10,7 @@ use crate::stdout::say;
 use crate::targets::{self, Named};
 use crate::workloads::only::{self, Only};
 use crate::workloads::options;
-use crate::{custom, environment, shelf, workloads, yardsticks};
+use crate::{arguments, custom, environment, shelf, workloads, yardsticks};
 use muniment_load::fail::{Failure, Result};
 use muniment_load::stop;
 use muniment_options::{Given, Group, HELP, Opt, Page, Takes, fold, near};
@@ -151,6 +151,7 @@ impl Default for Output {
 
 /// Runs `muniment bench` with these arguments (without the program's and `bench`).
 pub fn run(args: Vec<OsString>) -> ExitCode {
+    arguments::hide();
     if let Some(c) = args.first().and_then(|a| commands::named(a.to_str()?)) {
         return commands::run(c, args.into_iter().skip(1));
     }

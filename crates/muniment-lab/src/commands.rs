@@ -3,6 +3,7 @@
 //! command.
 
 use crate::stdout::say;
+use crate::uri::redacted;
 use crate::{audit, cli, compare, custom, null, raw_engine, relay, report, ycsb};
 use muniment_load::fail::{Failure, Result};
 use muniment_load::stop;
@@ -134,7 +135,7 @@ pub fn ended(result: Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("muniment bench: {e}");
+            eprintln!("muniment bench: {}", redacted(&e.0));
             stop::exit_code().map_or(ExitCode::FAILURE, ExitCode::from)
         }
     }
@@ -144,6 +145,7 @@ pub fn ended(result: Result<()>) -> ExitCode {
 /// code 2.
 pub fn misused(command: &str, e: &Failure) -> ExitCode {
     let space = if command.is_empty() { "" } else { " " };
+    let e = redacted(&e.0);
     eprintln!("muniment bench{space}{command}: {e}\nTry 'muniment bench{space}{command} --help'.");
     ExitCode::from(2)
 }

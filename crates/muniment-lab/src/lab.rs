@@ -13,6 +13,7 @@ use crate::targets::Endpoint;
 use crate::uri::Uri;
 use crate::workers::Inserts;
 use crate::workloads::only::Only;
+use muniment_load::access::Peer;
 use muniment_load::conn::{Conn, number_at, string_at};
 use muniment_load::fail::{Failure, Result};
 use muniment_load::hist::Latency;
@@ -75,8 +76,8 @@ pub(crate) const DB: &str = "muniment_bench";
 
 /// A server to measure, and the facts that are known about it.
 pub struct Target {
-    /// `host:port`.
-    pub address: String,
+    /// The server.
+    pub peer: Peer,
     /// The process id of the server, when it runs on this host.
     pub pid: Option<u32>,
     /// The directory of its files, when the lab started it.
@@ -95,7 +96,7 @@ pub struct Target {
 impl Target {
     /// Opens a connection.
     pub fn connect(&self) -> Result<Conn> {
-        Conn::connect(&self.address)
+        Conn::connect(&self.peer)
     }
 
     /// Opens `n` connections.
@@ -213,7 +214,7 @@ impl Lab {
                 Target {
                     pid: Some(process.pid()),
                     data: Some(process.dir().to_path_buf()),
-                    address,
+                    peer: Peer::open(address),
                     same_host: true,
                     max_batch: 100_000,
                     cache: cache_gb.map(|g| g * 1024.0 * 1024.0 * 1024.0),
@@ -248,7 +249,7 @@ impl Lab {
         let name = match (&self.target_name, &target.process) {
             (Some(n), _) => n.clone(),
             (None, Some(_)) => "embedded".into(),
-            (None, None) => target.address.clone(),
+            (None, None) => target.peer.to_string(),
         };
         self.sizes
             .extend(Sizes::of(&mut c, &name, &target.database));
@@ -439,7 +440,7 @@ impl Lab {
         let workers = (0..connections)
             .map(|_| {
                 Ok(Inserts::w1_document(
-                    Conn::connect(&address)?,
+                    Conn::connect(&Peer::open(&address))?,
                     "ceiling",
                     None,
                 ))
@@ -502,8 +503,8 @@ fn hello(c: &mut Conn) -> Result<DocBuf> {
 /// Connects to the first of the hosts that takes writes.
 fn external(uri: &Uri) -> Result<Target> {
     let mut reasons = Vec::new();
-    for h in &uri.hosts {
-        let tried = Conn::connect(h).and_then(|mut c| {
+    for h in uri.peers() {
+        let tried = Conn::connect(&h).and_then(|mut c| {
             c.set_timeout(Some(Duration::from_secs(10)))?;
             let reply = hello(&mut c)?;
             Ok((c, reply))
@@ -543,7 +544,7 @@ fn external(uri: &Uri) -> Result<Target> {
             None
         };
         return Ok(Target {
-            address: h.clone(),
+            peer: h,
             pid,
             data: None,
             same_host,

@@ -3,7 +3,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`cli`], [`session`], [`commands`] | `muniment bench …` |
+//! | [`cli`], [`session`], [`commands`], [`arguments`] | `muniment bench …` |
 //! | [`workloads`], [`yardsticks`] | the experiments, one file each |
 //! | [`linkbench`] | a social graph's nodes, links and operations |
 //! | [`audit`] | the durability audit, which crashes servers and looks for lost writes |
@@ -26,6 +26,7 @@
 
 #![warn(unreachable_pub)]
 
+mod arguments;
 mod audit;
 mod batches;
 pub mod cli;

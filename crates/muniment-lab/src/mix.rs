@@ -6,6 +6,7 @@
 //! memory. A connection that the server closes is opened again.
 
 use crate::linkbench::transaction::Session;
+use muniment_load::access::Peer;
 use muniment_load::conn::{Conn, Message, number_at};
 use muniment_load::fail::Result;
 use muniment_load::rng::Rng;
@@ -91,7 +92,7 @@ pub fn run(address: &str, size: Size, time: Duration) -> Result<Tally> {
 }
 
 fn load(address: &str) -> Result<()> {
-    let mut c = Conn::connect(address)?;
+    let mut c = Conn::connect(&Peer::open(address))?;
     let indexes = array![doc! { "key": doc! { "a": 1 }, "name": "a_1" }];
     c.command(DB, &doc! { "createIndexes": "keys", "indexes": indexes })?;
     for name in ["stream", "held", "points", "sessions"] {
@@ -128,7 +129,7 @@ impl Mix<'_> {
     ) {
         let mut rng = Rng::new(seed + 1);
         while self.goes_on() {
-            let connected = Conn::connect(self.address).and_then(|c| {
+            let connected = Conn::connect(&Peer::open(self.address)).and_then(|c| {
                 c.set_timeout(Some(PATIENCE))?;
                 Ok(c)
             });

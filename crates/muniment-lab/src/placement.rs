@@ -10,7 +10,7 @@ impl Target {
     pub fn server(&self) -> Server {
         Server {
             pid: self.pid,
-            address: self.address.clone(),
+            address: self.peer.to_string(),
             same_host: self.same_host,
         }
     }

@@ -11,7 +11,7 @@ use crate::stdout::{self, say};
 use crate::summary::Summary;
 use crate::targets::Named;
 use crate::versus::{Sheets, order};
-use crate::{compare, environment, hlog, sizes};
+use crate::{compare, environment, hlog, sizes, uri};
 use muniment_load::fail::{Failure, Result};
 use muniment_load::samples::SampleSet;
 use muniment_load::{placement, stop};
@@ -480,10 +480,11 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The command line as the user typed it, without the directory of the program.
+/// The command line as the user typed it, without the directory of the program and without
+/// passwords.
 fn command_line() -> String {
     let mut words: Vec<String> = std::env::args_os()
-        .map(|a| a.to_string_lossy().into_owned())
+        .map(|a| uri::redacted(&a.to_string_lossy()))
         .collect();
     if let Some(first) = words.first_mut() {
         *first = first.rsplit('/').next().unwrap_or("muniment").to_string();

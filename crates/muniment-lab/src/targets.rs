@@ -39,7 +39,10 @@ pub struct Named {
 /// # Errors
 /// There is no name, the lab cannot use the connection string, or the program does not exist.
 pub(crate) fn parse(text: &str) -> Result<Named> {
-    let fail = |why: &str| Err(Failure(format!("--target {text}: {why}")));
+    let fail = |why: &str| {
+        let text = uri::redacted(text);
+        Err(Failure(format!("--target {text}: {why}")))
+    };
     let Some((name, what)) = text.split_once('=') else {
         return fail("it must be NAME=URI, NAME=embedded or NAME=PROGRAM");
     };
@@ -79,7 +82,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     Opt::text(
         "uri",
         "URI",
-        "measure this server, mongodb://host[:port][,host…][/?options] (default: an embedded server \
+        "measure this server, mongodb://[user:password@]host[:port][,host…][/[db]][?options] (default: an embedded server \
          on a free port with temporary files)",
     ),
     Opt::text(

@@ -1,9 +1,14 @@
 //! Connection strings: accepts the options that the raw client can honour, and plainly refuses
-//! those that it cannot.
+//! those that it cannot. Nothing here prints a password.
 
+use muniment_auth::scram::Mechanism;
+use muniment_load::access::{Access, Login, Peer};
 use muniment_load::fail::{Failure, Result};
+use std::ops::Range;
+use std::sync::Arc;
+use zeroize::Zeroizing;
 
-/// The address of a server, parsed from a connection string.
+/// A deployment, parsed from a connection string.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uri {
     /// `host:port`, at least one.
@@ -12,69 +17,221 @@ pub struct Uri {
     pub replica_set: Option<String>,
     /// Use the one host given without asking whether it takes writes.
     pub direct: bool,
+    /// What all connections to the deployment need besides an address.
+    pub access: Arc<Access>,
 }
 
-const RAW: &str = "the lab's raw client speaks plain TCP without authentication";
+impl Uri {
+    /// The servers that the connection string names.
+    pub fn peers(&self) -> impl Iterator<Item = Peer> {
+        let access = &self.access;
+        self.hosts.iter().map(|h| Peer::new(h, access.clone()))
+    }
+}
 
-/// Parses `mongodb://host[:port][,host…][/[db]][?options]`.
+const RAW: &str = "the lab's raw client speaks plain TCP";
+/// The characters that have a meaning of their own in a connection string.
+const RESERVED: &str = "one of : / ? # [ ] @ % in a user name or a password is written as % and two \
+                        hexadecimal digits, for example %40 for @";
+
+/// Parses `mongodb://[user:password@]host[:port][,host…][/[db]][?options]`.
 pub(crate) fn parse(text: &str) -> Result<Uri> {
-    let fail = |why: String| Err(Failure(format!("--uri {text}: {why}")));
+    understood(text).map_err(|why| Failure(format!("--uri {}: {why}", redacted(text))))
+}
+
+/// A command line's argument, or a message about one, with `***` for passwords.
+pub(crate) fn redacted(text: &str) -> String {
+    let mut shown = text.to_string();
+    for secret in secrets(text).into_iter().rev() {
+        shown.replace_range(secret, "***");
+    }
+    shown
+}
+
+/// Where the passwords are in a connection string that stands somewhere in the text, in order. If the
+/// connection string is malformed, this is too much rather than too little.
+pub(crate) fn secrets(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let Some(begin) = ["mongodb://", "mongodb+srv://"]
+        .iter()
+        .filter_map(|scheme| Some(text.find(scheme)? + scheme.len()))
+        .min()
+    else {
+        return found;
+    };
+    let rest = text.get(begin..).unwrap_or_default();
+    let mut at = begin;
+    if let Some((userinfo, _)) = rest.rsplit_once('@') {
+        let end = begin + userinfo.len();
+        if let Some(colon) = userinfo.find(':') {
+            found.push(begin + colon + 1..end);
+        }
+        at = end + 1;
+    }
+    for part in text.get(at..).unwrap_or_default().split(['?', '&']) {
+        if let Some((name, value)) = part.split_once('=') {
+            let name = name.to_ascii_lowercase();
+            if name.ends_with("password") || name == "authmechanismproperties" {
+                let from = at + name.len() + 1;
+                found.push(from..from + value.len());
+            }
+        }
+        at += part.len() + 1;
+    }
+    found
+}
+
+type Understood<T> = std::result::Result<T, String>;
+
+fn understood(text: &str) -> Understood<Uri> {
     if text.starts_with("mongodb+srv://") {
-        return fail(format!(
+        return Err(format!(
             "mongodb+srv needs DNS look-ups and TLS, but {RAW}; give mongodb://host:port"
         ));
     }
     let Some(rest) = text.strip_prefix("mongodb://") else {
-        return fail("it must begin with mongodb://, for example mongodb://127.0.0.1:27017".into());
+        return Err("it must begin with mongodb://, for example mongodb://127.0.0.1:27017".into());
     };
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (hosts, _database) = rest.split_once('/').unwrap_or((rest, ""));
-    if hosts.contains('@') {
-        return fail(format!("user names are not supported: {RAW}"));
+    let (front, database) = rest.split_once('/').unwrap_or((rest, ""));
+    if database.contains('@') || query.contains('@') && !front.contains('@') {
+        return Err(format!("there is an @ after a / or a ?: {RESERVED}"));
     }
+    let (user, hosts) = match front.rsplit_once('@') {
+        Some((user, hosts)) => (Some(user), hosts),
+        None => (None, front),
+    };
     if hosts.contains('%') {
-        return fail("Unix socket paths are not supported; give host:port".into());
+        return Err("Unix socket paths are not supported; give host:port".into());
     }
     let mut uri = Uri {
-        hosts: Vec::new(),
+        hosts: hosts.split(',').map(host).collect::<Understood<_>>()?,
         replica_set: None,
         direct: false,
+        access: Arc::default(),
     };
-    for h in hosts.split(',') {
-        match host(h) {
-            Ok(h) => uri.hosts.push(h),
-            Err(why) => return fail(why),
-        }
-    }
+    let mut asked = Asked::default();
     for option in query.split('&').filter(|o| !o.is_empty()) {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        uri.option(name, value, name.len() != option.len(), &mut asked)?;
+    }
+    let login = match user {
+        Some(user) => Some(login(user, database, asked)?),
+        None => asked.without_a_user()?,
+    };
+    uri.access = Arc::new(Access { login });
+    Ok(uri)
+}
+
+/// The options about logging in.
+#[derive(Default)]
+struct Asked {
+    source: Option<String>,
+    mechanism: Option<Mechanism>,
+}
+
+impl Asked {
+    /// Refuses options about logging in where there is nobody to log in.
+    fn without_a_user(self) -> Understood<Option<Login>> {
+        let name = match (self.source, self.mechanism) {
+            (None, None) => return Ok(None),
+            (Some(_), _) => "authSource",
+            (None, Some(_)) => "authMechanism",
+        };
+        Err(format!(
+            "option {name} needs a user: mongodb://user:password@host"
+        ))
+    }
+}
+
+impl Uri {
+    fn option(
+        &mut self,
+        name: &str,
+        value: &str,
+        given: bool,
+        asked: &mut Asked,
+    ) -> Understood<()> {
         match name.to_ascii_lowercase().as_str() {
-            "directconnection" => uri.direct = value == "true",
-            "replicaset" => uri.replica_set = Some(value.to_string()),
+            "directconnection" => self.direct = value == "true",
+            "replicaset" => self.replica_set = Some(value.to_string()),
+            "authsource" | "authmechanism" | "appname" | "retrywrites" | "retryreads"
+                if !given || value.is_empty() =>
+            {
+                return Err(format!("option {name} has no value"));
+            }
+            "authsource" => asked.source = Some(decoded(value)?),
+            "authmechanism" => {
+                let known = Mechanism::from_name(value);
+                asked.mechanism = Some(known.ok_or_else(|| {
+                    format!(
+                        "authMechanism={value} is not supported; SCRAM-SHA-256 and SCRAM-SHA-1 are"
+                    )
+                })?);
+            }
             "tls" | "ssl" if value == "false" => {}
-            "tls" | "ssl" => return fail(format!("option {option} is not supported: {RAW}")),
-            "appname" | "retrywrites" | "retryreads" if name.len() == option.len() => {
-                return fail(format!("option {name} has no value"));
+            "tls" | "ssl" => {
+                return Err(format!("option {name}={value} is not supported: {RAW}"));
             }
             // These have no meaning for a worker that has one connection and never retries, so they
             // are accepted and ignored.
             "appname" | "retrywrites" | "retryreads" => {}
             "w" | "j" | "journal" | "wtimeoutms" => {
-                return fail(format!(
+                return Err(format!(
                     "option {name} is not supported: each experiment sets its own write concern"
                 ));
             }
-            "authsource" | "authmechanism" | "authmechanismproperties" => {
-                return fail(format!("option {name} is not supported: {RAW}"));
-            }
             _ => {
-                return fail(format!(
-                    "option {name} is not supported (directConnection, replicaSet, tls=false, appName, retryWrites and retryReads are)"
+                return Err(format!(
+                    "option {name} is not supported (authSource, authMechanism, directConnection, replicaSet, tls=false, appName, retryWrites and retryReads are)"
                 ));
             }
         }
+        Ok(())
     }
-    Ok(uri)
+}
+
+/// The login of `user:password`. The user belongs to the database that `authSource` names, or else
+/// to the one in the path, or else to `admin`.
+fn login(userinfo: &str, database: &str, asked: Asked) -> Understood<Login> {
+    let Some((user, password)) = userinfo.split_once(':') else {
+        return Err("the user has no password: mongodb://user:password@host".into());
+    };
+    if userinfo.contains(['/', '?', '#', '[', ']', '@']) || password.contains(':') {
+        return Err(RESERVED.into());
+    }
+    if user.is_empty() {
+        return Err("the user name is empty".into());
+    }
+    Ok(Login {
+        user: decoded(user)?,
+        password: Zeroizing::new(decoded(password)?),
+        source: match (asked.source, database) {
+            (Some(source), _) => source,
+            (None, "") => "admin".into(),
+            (None, database) => decoded(database)?,
+        },
+        mechanism: asked.mechanism,
+    })
+}
+
+/// A text in which characters are written as `%` and two hexadecimal digits. The error does not
+/// quote the text, which may be a password.
+fn decoded(text: &str) -> Understood<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(b) = rest.next() {
+        if b != b'%' {
+            bytes.push(b);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|d| char::from(d).to_digit(16));
+        let (Some(high), Some(low)) = (digit(), digit()) else {
+            return Err(format!("a % is not followed by two digits: {RESERVED}"));
+        };
+        bytes.push((high * 16 + low) as u8);
+    }
+    String::from_utf8(bytes).map_err(|_| "the text after decoding its %XX is not UTF-8".into())
 }
 
 fn host(h: &str) -> std::result::Result<String, String> {
@@ -117,6 +274,8 @@ mod tests {
                 "mongodb://h/?tls=false&appName=x&retryWrites=false",
                 vec!["h:27017"],
             ),
+            ("mongodb://u:p@a:1,b/?replicaSet=r", vec!["a:1", "b:27017"]),
+            ("mongodb://u:@[::1]", vec!["[::1]:27017"]),
         ] {
             assert_eq!(parse(text).unwrap().hosts, hosts, "{text}");
         }
@@ -128,6 +287,46 @@ mod tests {
             Some("rs0")
         );
         assert!(parse("mongodb://h/?directConnection=true").unwrap().direct);
+        assert_eq!(parse("mongodb://h/db").unwrap().access.login, None);
+    }
+
+    #[test]
+    fn who_logs_in_and_how() {
+        for (text, user, password, source, mechanism) in [
+            ("u:p@h", "u", "p", "admin", None),
+            ("u:p@h/", "u", "p", "admin", None),
+            ("u:p@h/shop", "u", "p", "shop", None),
+            ("u:p@h/shop?authSource=users", "u", "p", "users", None),
+            ("u:p@h?authSource=a%20b", "u", "p", "a b", None),
+            (
+                "u%40x:p%3A%2f%C3%A9@h/?authMechanism=SCRAM-SHA-1",
+                "u@x",
+                "p:/é",
+                "admin",
+                Some(Mechanism::Sha1),
+            ),
+            (
+                "u:p@h/?authmechanism=SCRAM-SHA-256&AUTHSOURCE=b",
+                "u",
+                "p",
+                "b",
+                Some(Mechanism::Sha256),
+            ),
+        ] {
+            let uri = parse(&format!("mongodb://{text}")).unwrap();
+            let login = uri.access.login.as_ref().unwrap();
+            assert_eq!(
+                (
+                    login.user.as_str(),
+                    login.password.as_str(),
+                    login.source.as_str(),
+                    login.mechanism
+                ),
+                (user, password, source, mechanism),
+                "{text}"
+            );
+            assert!(!format!("{uri:?}").contains(&format!("\"{password}\"")));
+        }
     }
 
     #[test]
@@ -135,14 +334,25 @@ mod tests {
         for (text, why) in [
             ("localhost:27017", "must begin with mongodb://"),
             ("mongodb+srv://h", "mongodb+srv"),
-            ("mongodb://u:p@h", "user names"),
+            ("mongodb://u@h", "has no password"),
             ("mongodb://h?tls=true", "option tls=true"),
+            ("mongodb://h/?ssl=true", "option ssl=true"),
+            ("mongodb://h/?tlsInsecure=true", "option tlsInsecure is not"),
             ("mongodb://h/?w=1", "option w is not supported"),
             (
                 "mongodb://h/?compressors=zstd",
                 "option compressors is not supported",
             ),
-            ("mongodb://h/?authSource=admin", "option authSource"),
+            ("mongodb://h/?authSource=admin", "authSource needs a user"),
+            (
+                "mongodb://h/?authMechanism=SCRAM-SHA-1",
+                "authMechanism needs a user",
+            ),
+            (
+                "mongodb://h/?authMechanism=MONGODB-X509",
+                "authMechanism=MONGODB-X509 is not supported",
+            ),
+            ("mongodb://h/?authSource=", "authSource has no value"),
             ("mongodb://:27017", "host name is missing"),
             ("mongodb://h:0", "0 is no port"),
             ("mongodb://h:70000", "70000 is no port"),
@@ -155,6 +365,50 @@ mod tests {
                 e.contains(why) && e.starts_with(&format!("--uri {text}")),
                 "{text}: {e}"
             );
+        }
+    }
+
+    #[test]
+    fn no_message_has_the_password() {
+        for (text, why) in [
+            ("mongodb://u:secret@h:0", "0 is no port"),
+            ("mongodb://u:se%cret@h", "followed by two digits"),
+            ("mongodb://u:%ffsecret@h", "not UTF-8"),
+            ("mongodb://u:secret@x@h", "%40 for @"),
+            ("mongodb://u:secret:x@h", "%40 for @"),
+            ("mongodb://u:secret/x@h", "after a / or a ?"),
+            ("mongodb://u:x?secret@h", "after a / or a ?"),
+            ("mongodb://:secret@h", "name is empty"),
+            ("mongodb://u:secret@h/?w=1", "option w"),
+            (
+                "mongodb://h/?tls=false&tlsCertificateKeyFilePassword=secret",
+                "option tlsCertificateKeyFilePassword",
+            ),
+            ("mongodb+srv://u:secret@h", "mongodb+srv"),
+        ] {
+            let e = parse(text).unwrap_err().0;
+            assert!(e.contains(why) && !e.contains("secret"), "{text}: {e}");
+        }
+    }
+
+    #[test]
+    fn what_is_redacted() {
+        for (text, shown) in [
+            ("--seconds=1", "--seconds=1"),
+            ("a=mongodb://h/?w=1", "a=mongodb://h/?w=1"),
+            ("a=mongodb://u:p@h/?w=1", "a=mongodb://u:***@h/?w=1"),
+            ("mongodb+srv://u:p:q@r@h", "mongodb+srv://u:***@h"),
+            ("mongodb://u@h", "mongodb://u@h"),
+            (
+                "mongodb://h?tlsCertificateKeyFilePassword=p&w=1",
+                "mongodb://h?tlsCertificateKeyFilePassword=***&w=1",
+            ),
+            (
+                "mongodb://h/?w=1&authMechanismProperties=A:b",
+                "mongodb://h/?w=1&authMechanismProperties=***",
+            ),
+        ] {
+            assert_eq!(redacted(text), shown);
         }
     }
 }

@@ -4,6 +4,7 @@
 //!
 //! One request is in flight at a time, except for w:0 messages (moreToCome), which have no reply.
 
+use crate::access::Peer;
 use crate::fail::{Context, Failure, Result};
 use muniment_value::{Doc, DocBuf, Value};
 use muniment_wire::DocWriter;
@@ -18,6 +19,9 @@ const HEADER: usize = 16;
 const BODY: usize = HEADER + 5;
 /// The protocol's limit for a message, so no reply is longer.
 const MAX_REPLY: usize = 48_000_000;
+
+/// The longest time that a server may take for each step of a login.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A complete OP_MSG, ready to be sent many times.
 #[derive(Debug, Clone)]
@@ -211,8 +215,30 @@ pub struct Conn {
 }
 
 impl Conn {
-    /// Connects to `host:port`. Nothing is sent yet.
-    pub fn connect(address: &str) -> Result<Conn> {
+    /// Connects to a server and logs in, if it takes a login. Without one nothing is sent yet.
+    ///
+    /// # Errors
+    /// Nothing listens there, or the server refuses the login.
+    pub fn connect(peer: &Peer) -> Result<Conn> {
+        let mut conn = Conn::dial(peer.address())?;
+        if let Some(login) = &peer.access().login {
+            conn.set_timeout(Some(PATIENCE))?;
+            login.run(peer.address(), &mut |db, command| {
+                let reply = conn.call(&mut Message::command(db, command))?;
+                check(reply)?;
+                Ok(reply.to_buf())
+            })?;
+            conn.set_timeout(None)?;
+        }
+        Ok(conn)
+    }
+
+    /// Whether anything listens at the server's address, whatever it would say to a login.
+    pub fn listens(peer: &Peer) -> bool {
+        Conn::dial(peer.address()).is_ok()
+    }
+
+    fn dial(address: &str) -> Result<Conn> {
         let what = format!("cannot connect to {address}");
         let mut last = None;
         for a in address.to_socket_addrs().context(&what)? {
@@ -501,7 +527,7 @@ mod tests {
     }
 
     /// Answers one request with `reply`, then ends.
-    fn one_answer(reply: DocBuf) -> String {
+    fn one_answer(reply: DocBuf) -> Peer {
         let l = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = l.local_addr().unwrap().to_string();
         std::thread::spawn(move || {
@@ -520,7 +546,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
             s.write_all(&m[10..]).unwrap();
         });
-        address
+        Peer::open(address)
     }
 
     #[test]
@@ -542,7 +568,7 @@ mod tests {
         let l = TcpListener::bind("127.0.0.1:0").unwrap();
         let a = l.local_addr().unwrap().to_string();
         drop(l);
-        let e = Conn::connect(&a).err().unwrap();
+        let e = Conn::connect(&Peer::open(&a)).err().unwrap();
         assert!(e.0.starts_with(&format!("cannot connect to {a}: ")), "{e}");
     }
 }

@@ -4,6 +4,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`conn`] | one connection that sends pre-encoded messages |
+//! | [`access`] | a server's address, and the login that every connection to it begins with |
 //! | [`load`] | workers, their pace and limits; the results of a load |
 //! | [`meter`], [`hist`] | latencies by kind of operation; histograms |
 //! | [`samples`], [`number`] | the data that is kept of a load, and its numbers in JSON |
@@ -16,6 +17,7 @@
 
 #![warn(unreachable_pub)]
 
+pub mod access;
 pub mod conn;
 pub mod fail;
 #[cfg(any(test, feature = "fake"))]

@@ -2,6 +2,8 @@
 //! tests make servers lose writes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use muniment_value::doc;
+use muniment_wire::Connection;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -200,10 +202,12 @@ struct Foreign {
     dir: tempfile::TempDir,
     first: Child,
     port: u16,
+    /// Further options, at every start.
+    options: &'static str,
 }
 
 impl Foreign {
-    fn start() -> Foreign {
+    fn start(options: &'static str) -> Foreign {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("data")).unwrap();
         let port_file = dir.path().join("port");
@@ -212,6 +216,7 @@ impl Foreign {
             .arg(dir.path().join("data"))
             .arg("--portFile")
             .arg(&port_file)
+            .args(options.split_whitespace())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -225,7 +230,12 @@ impl Foreign {
             assert!(begin.elapsed() < Duration::from_secs(30));
             std::thread::sleep(Duration::from_millis(5));
         };
-        Foreign { dir, first, port }
+        Foreign {
+            dir,
+            first,
+            port,
+            options,
+        }
     }
 
     fn uri(&self) -> String {
@@ -236,7 +246,8 @@ impl Foreign {
     fn template(&self, before: &str) -> String {
         let d = self.dir.path().display();
         format!(
-            "{before} echo $$ > {d}/pid; exec {BIN} serve --port {{port}} --bind_ip {{host}} --dbpath {d}/data"
+            "{before} echo $$ > {d}/pid; exec {BIN} serve --port {{port}} --bind_ip {{host}} --dbpath {d}/data {}",
+            self.options
         )
     }
 }
@@ -251,13 +262,19 @@ impl Drop for Foreign {
     }
 }
 
+/// Every connection logs in again, also after the server has come back.
 #[test]
 fn an_external_server_is_killed_and_started_by_templates() {
-    let (a, server) = (Audit::new(), Foreign::start());
+    let (a, server) = (Audit::new(), Foreign::start("--auth"));
+    let roles = muniment_value::array!["root"];
+    let root = doc! { "createUser": "root", "pwd": "hush", "roles": roles };
+    let mut c = Connection::connect(&format!("127.0.0.1:{}", server.port)).unwrap();
+    c.command("admin", &root).unwrap();
+    let uri = server.uri().replace("://", "://root:hush@");
     // The first process is the test's own child. It has to be waited for, but its port is free at once.
     let o = a.run(&[
         "--uri",
-        &server.uri(),
+        &uri,
         "--start",
         &server.template(""),
         "--kill",
@@ -280,7 +297,7 @@ fn an_external_server_is_killed_and_started_by_templates() {
 
 #[test]
 fn a_server_that_forgets_breaks_its_promise() {
-    let (a, server) = (Audit::new(), Foreign::start());
+    let (a, server) = (Audit::new(), Foreign::start(""));
     let data = server.dir.path().join("data");
     let forget = format!("rm -rf {}/*;", data.display());
     let o = a.run(&[

@@ -37,6 +37,7 @@ use concern::{Concern, Crash, Server};
 use document::{COLLECTION, INDEX};
 use history::History;
 use judge::{Promise, Tally, Verdict};
+use muniment_load::access::Peer;
 use muniment_load::conn::Conn;
 use muniment_load::fail::{Failure, Result};
 use muniment_load::rng::Rng;
@@ -83,9 +84,9 @@ impl Check {
         }
     }
 
-    /// The reason why the server at `address` cannot be checked, if there is one.
-    fn left_out(self, address: &str) -> Result<Option<String>> {
-        let conn = Conn::connect(address);
+    /// The reason why the server cannot be checked, if there is one.
+    fn left_out(self, server: &Peer) -> Result<Option<String>> {
+        let conn = Conn::connect(server);
         match self {
             Check::Concerns => Ok(None),
             Check::Transactions => transaction::unsupported(&mut conn?),
@@ -234,7 +235,7 @@ impl Victims {
             (Some(t), Endpoint::Server(uri)) => {
                 let parent = &lab.data_parent;
                 Some(External::new(
-                    &target.address,
+                    &target.peer,
                     target.same_host,
                     uri,
                     t,
@@ -274,7 +275,7 @@ impl Victims {
         match (&mut self.external, &mut self.standing) {
             (_, Some(v)) => rounds(lab, plan, v, what, row, rng),
             (Some(v), None) => {
-                row.server = victim::kind(v.address(), v.is_set(), self.interval)?;
+                row.server = victim::kind(v.server(), v.is_set(), self.interval)?;
                 rounds(lab, plan, v, what, row, rng)
             }
             (None, None) => {
@@ -288,7 +289,7 @@ impl Victims {
     /// Leaves an external server as it was found.
     fn done(&self) {
         if let Some(v) = &self.external
-            && let Ok(mut c) = Conn::connect(v.address())
+            && let Ok(mut c) = Conn::connect(v.server())
         {
             // A failure is ignored: nothing can be done about a server that has gone away.
             let _ = c.command(DB, &doc! { "dropDatabase": 1 });
@@ -353,7 +354,7 @@ fn rounds(
 ) -> Result<()> {
     let what = format!("{}, {}", row.concern, row.crash_name());
     lab.progress.step(format!("Audit {what}"));
-    row.left_out = check.left_out(victim.address())?;
+    row.left_out = check.left_out(victim.server())?;
     if row.left_out.is_some() {
         return Ok(());
     }
@@ -390,26 +391,26 @@ enum Writers<'a> {
 impl<'a> Writers<'a> {
     fn new(
         plan: &Plan,
-        address: &str,
+        server: &Peer,
         mark: u64,
         (check, concern): (Check, &'a Concern),
     ) -> Result<Writers<'a>> {
         let all = 0..plan.threads;
         Ok(match check {
             Check::Concerns => {
-                prepare(address, mark, plan.threads)?;
-                let of = |t| Writer::new(address, t, mark, concern);
+                prepare(server, mark, plan.threads)?;
+                let of = |t| Writer::new(server, t, mark, concern);
                 Writers::Single(all.map(of).collect::<Result<_>>()?)
             }
             Check::Transactions => {
-                transfers::prepare(address, mark)?;
-                let of = |t| Transfers::new(address, t, mark, concern);
+                transfers::prepare(server, mark)?;
+                let of = |t| Transfers::new(server, t, mark, concern);
                 Writers::Transfers(all.map(of).collect::<Result<_>>()?)
             }
             Check::Retries => {
-                prepare(address, mark, plan.threads)?;
-                retries::prepare(address)?;
-                let of = |t| Retries::new(address, t, mark, concern);
+                prepare(server, mark, plan.threads)?;
+                retries::prepare(server)?;
+                let of = |t| Retries::new(server, t, mark, concern);
                 Writers::Retries(all.map(of).collect::<Result<_>>()?)
             }
         })
@@ -426,16 +427,16 @@ impl<'a> Writers<'a> {
         }
     }
 
-    /// After the crash, compares the state at `address` with what the writers remember.
+    /// After the crash, compares the state of the server with what the writers remember.
     fn judge(
         self,
-        address: &str,
+        server: &Peer,
         mut histories: Vec<History>,
         mark: u64,
         at: Instant,
         aftermath: Option<&Aftermath>,
     ) -> Result<Tally> {
-        let mut c = Conn::connect(address)?;
+        let mut c = Conn::connect(server)?;
         c.set_timeout(Some(Duration::from_secs(120)))?;
         let threads = histories.len();
         let retries = match self {
@@ -448,7 +449,7 @@ impl<'a> Writers<'a> {
         };
         let mut again = Vec::new();
         for (mut w, h) in retries.into_iter().zip(&mut histories) {
-            again.push(w.again(address, h)?);
+            again.push(w.again(server, h)?);
         }
         let found = found::survey(&mut c, mark, threads)?;
         let mut tally = judge::judge(&histories, &found, at);
@@ -471,7 +472,7 @@ fn round(
 ) -> Result<Round> {
     let mark = rng.next_u64() >> 1;
     let time = Duration::from_secs_f64(plan.seconds * (0.1 + 0.9 * rng.unit()));
-    let mut writers = Writers::new(plan, victim.address(), mark, what)?;
+    let mut writers = Writers::new(plan, victim.server(), mark, what)?;
     let fate = Fate::default();
     let barrier = Barrier::new(plan.threads + 1);
     let mut stall = Duration::ZERO;
@@ -519,7 +520,7 @@ fn round(
     crashed?;
     let restart = victim.revive()?;
     let aftermath = victim.aftermath(mark, plan.threads)?;
-    let mut tally = writers.judge(victim.address(), histories, mark, at, aftermath.as_ref())?;
+    let mut tally = writers.judge(victim.server(), histories, mark, at, aftermath.as_ref())?;
     if let Some(a) = aftermath {
         tally.disagreements += a.differing.len() as u64;
         tally.examples.extend(a.differing);
@@ -533,8 +534,8 @@ fn round(
 
 /// Makes an empty collection with its index and counters and makes all of it durable. The last
 /// write is durable, and so is everything before it in the same journal or oplog.
-fn prepare(address: &str, mark: u64, writers: usize) -> Result<()> {
-    let mut c = Conn::connect(address)?;
+fn prepare(server: &Peer, mark: u64, writers: usize) -> Result<()> {
+    let mut c = Conn::connect(server)?;
     c.set_timeout(Some(Duration::from_secs(60)))?;
     match c.command(DB, &doc! { "drop": COLLECTION }) {
         Err(e) if !e.0.contains("(26 ") => return Err(e),

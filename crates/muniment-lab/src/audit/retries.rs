@@ -9,6 +9,7 @@ use super::judge::Tally;
 use super::writer::Work;
 use crate::lab::DB;
 use crate::linkbench::transaction::Session;
+use muniment_load::access::Peer;
 use muniment_load::conn::{Conn, Message, check, number_at};
 use muniment_load::fail::{Failure, Result};
 use muniment_load::rng::Rng;
@@ -24,8 +25,8 @@ const BATCH: u64 = 20;
 ///
 /// # Errors
 /// The server refuses the write.
-pub(crate) fn prepare(address: &str) -> Result<()> {
-    let mut c = Conn::connect(address)?;
+pub(crate) fn prepare(server: &Peer) -> Result<()> {
+    let mut c = Conn::connect(server)?;
     c.set_timeout(Some(Duration::from_secs(60)))?;
     match c.command(DB, &doc! { "drop": SHARED }) {
         Err(e) if !e.0.contains("(26 ") => return Err(e),
@@ -100,13 +101,13 @@ impl Retries {
     /// # Errors
     /// There is no connection.
     pub(crate) fn new(
-        address: &str,
+        server: &Peer,
         thread: usize,
         mark: u64,
         concern: &Concern,
     ) -> Result<Retries> {
         Ok(Retries {
-            conn: connect(address)?,
+            conn: connect(server)?,
             thread,
             mark,
             lsid: Session::new(mark ^ thread as u64).lsid(),
@@ -159,12 +160,12 @@ impl Retries {
         }
     }
 
-    /// Sends the last write again, with its number, to the server at `address`, and once more after
+    /// Sends the last write again, with its number, to the given server, and once more after
     /// it has been answered: neither may take effect a second time.
     ///
     /// # Errors
     /// The connection fails.
-    pub(crate) fn again(&mut self, address: &str, history: &mut History) -> Result<Again> {
+    pub(crate) fn again(&mut self, server: &Peer, history: &mut History) -> Result<Again> {
         let mut a = Again {
             shared: self.shared,
             unanswered: u64::from(!self.answered),
@@ -173,7 +174,7 @@ impl Retries {
         let Some((message, answer)) = &mut self.last else {
             return Ok(a);
         };
-        self.conn = connect(address)?;
+        self.conn = connect(server)?;
         for _ in 0..2 {
             match answer.check(self.conn.call(message)?) {
                 Ok(()) => history.acknowledge(Instant::now()),
@@ -187,8 +188,8 @@ impl Retries {
     }
 }
 
-fn connect(address: &str) -> Result<Conn> {
-    let conn = Conn::connect(address)?;
+fn connect(server: &Peer) -> Result<Conn> {
+    let conn = Conn::connect(server)?;
     conn.set_timeout(Some(Duration::from_secs(15)))?;
     Ok(conn)
 }
@@ -261,11 +262,12 @@ mod tests {
 
     fn writer(
         answer: impl FnMut(usize, Doc<'_>) -> DocBuf + Send + 'static,
-    ) -> (Retries, String, fake::Heard) {
+    ) -> (Retries, Peer, fake::Heard) {
         let (address, heard) = fake::server(answer);
+        let server = Peer::open(address);
         let concern = &super::super::concern::parse_list("majority+j:true").unwrap()[0];
-        let w = Retries::new(&address, 0, 7, concern).unwrap();
-        (w, address, heard)
+        let w = Retries::new(&server, 0, 7, concern).unwrap();
+        (w, server, heard)
     }
 
     fn number(d: &DocBuf) -> Option<i64> {
@@ -275,7 +277,7 @@ mod tests {
     #[test]
     fn what_was_not_answered_is_sent_again_with_its_number() {
         // The sixth write is refused, which stands for a server that has gone away.
-        let (mut w, address, heard) = writer(|n, d| match n {
+        let (mut w, server, heard) = writer(|n, d| match n {
             5 => doc! { "ok": 0.0, "errmsg": "gone", "code": 91 },
             _ => healthy(d),
         });
@@ -284,7 +286,7 @@ mod tests {
             w.write(&mut h).unwrap();
         }
         assert!(w.write(&mut h).is_err());
-        let a = w.again(&address, &mut h).unwrap();
+        let a = w.again(&server, &mut h).unwrap();
         assert_eq!((a.unanswered, a.faults.len()), (1, 0));
         assert!(h.writes.iter().all(|w| w.acknowledged.is_some()));
         let all = heard.all();
@@ -295,7 +297,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_says_more_was_done_is_a_fault() {
-        let (mut w, address, _) = writer(|n, d| match n {
+        let (mut w, server, _) = writer(|n, d| match n {
             3.. => doc! { "n": 77, "value": doc! { "added": 77i64 }, "ok": 1.0 },
             _ => healthy(d),
         });
@@ -303,7 +305,7 @@ mod tests {
         for _ in 0..3 {
             w.write(&mut h).unwrap();
         }
-        let a = w.again(&address, &mut h).unwrap();
+        let a = w.again(&server, &mut h).unwrap();
         assert_eq!((a.unanswered, a.faults.len()), (0, 2));
         let mut t = Tally::default();
         judge(&mut t, &[a], Some(w.shared as f64));

@@ -19,6 +19,7 @@ use crate::process;
 use crate::topology::cluster::{Cluster, PATIENCE};
 use crate::topology::floors::Layout;
 use crate::topology::shape::Shape;
+use muniment_load::access::Peer;
 use muniment_load::conn::Conn;
 use muniment_load::fail::{Failure, Result};
 use muniment_load::stop;
@@ -41,7 +42,7 @@ pub(crate) struct Standing {
     layout: Layout,
     fault: Fault,
     primary: usize,
-    address: String,
+    server: Peer,
     steps: Steps,
     /// A thread that looks for another primary from the moment of the fault on.
     watch: Option<JoinHandle<Option<(usize, Duration)>>>,
@@ -62,7 +63,7 @@ impl Standing {
         Ok(Standing {
             layout: Layout::of(config.as_doc(), |_| Some(0.0)),
             fault: Fault::KillPrimary,
-            address: cluster.address(primary)?.to_string(),
+            server: Peer::open(cluster.address(primary)?),
             primary,
             cluster,
             steps: Steps::default(),
@@ -93,8 +94,8 @@ impl Standing {
 
     /// A number computed from one member's documents; two members have the same number only if they
     /// have the same documents.
-    fn digest(address: &str) -> Result<(u64, u64)> {
-        let mut c = Conn::connect(address)?;
+    fn digest(server: &Peer) -> Result<(u64, u64)> {
+        let mut c = Conn::connect(server)?;
         c.set_timeout(Some(PATIENCE))?;
         let (mut count, mut hash) = (0, DefaultHasher::new());
         let [from, to] = transfers::COLLECTIONS;
@@ -114,11 +115,11 @@ impl Standing {
 }
 
 /// Looks for a primary among these members until there is one or the patience has run out.
-fn watch(addresses: Vec<(usize, String)>) -> Option<(usize, Duration)> {
+fn watch(servers: Vec<(usize, Peer)>) -> Option<(usize, Duration)> {
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE {
-        for (member, address) in &addresses {
-            let says = Conn::connect(address).and_then(|mut c| {
+        for (member, server) in &servers {
+            let says = Conn::connect(server).and_then(|mut c| {
                 c.set_timeout(Some(Duration::from_secs(2)))?;
                 c.command("admin", &doc! { "hello": 1 })
             });
@@ -136,8 +137,8 @@ fn watch(addresses: Vec<(usize, String)>) -> Option<(usize, Duration)> {
 }
 
 impl Victim for Standing {
-    fn address(&self) -> &str {
-        &self.address
+    fn server(&self) -> &Peer {
+        &self.server
     }
 
     fn crash(&mut self) -> Result<()> {
@@ -151,12 +152,12 @@ impl Victim for Standing {
             self.cluster.kill(m)?;
         }
         if !self.steps.electors.is_empty() {
-            let addresses = self.steps.electors.iter();
-            let addresses: Result<Vec<(usize, String)>> = addresses
-                .map(|m| Ok((*m, self.cluster.address(*m)?.to_string())))
+            let electors = self.steps.electors.iter();
+            let servers: Result<Vec<(usize, Peer)>> = electors
+                .map(|m| Ok((*m, Peer::open(self.cluster.address(*m)?))))
                 .collect();
-            let addresses = addresses?;
-            self.watch = Some(std::thread::spawn(move || watch(addresses)));
+            let servers = servers?;
+            self.watch = Some(std::thread::spawn(move || watch(servers)));
         }
         if !self.steps.frozen.is_empty() {
             self.freeze()?;
@@ -189,7 +190,7 @@ impl Victim for Standing {
             // Until the new primary has written something, its branch is not ahead of the old
             // primary's and might lose against it.
             self.rounds += 1;
-            let mut c = Conn::connect(self.cluster.address(member)?)?;
+            let mut c = Conn::connect(&Peer::open(self.cluster.address(member)?))?;
             c.set_timeout(Some(PATIENCE))?;
             let marker = doc! { "_id": self.rounds };
             let durable = doc! { "w": "majority", "j": true, "wtimeout": 30_000 };
@@ -205,7 +206,7 @@ impl Victim for Standing {
             self.cluster.restart(m)?;
         }
         self.primary = self.cluster.wait_until_well(PATIENCE)?;
-        self.address = self.cluster.address(self.primary)?.to_string();
+        self.server = Peer::open(self.cluster.address(self.primary)?);
         Ok(found.unwrap_or(begin.elapsed()))
     }
 
@@ -216,10 +217,10 @@ impl Victim for Standing {
     fn aftermath(&mut self, mark: u64, writers: usize) -> Result<Option<Aftermath>> {
         let mut undone = Undone::new(mark, writers);
         let mut differing = Vec::new();
-        let want = Standing::digest(&self.address)?;
+        let want = Standing::digest(&self.server)?;
         for (m, address) in self.cluster.addresses().iter().enumerate() {
             undone.member(self.cluster.data(m)?)?;
-            let has = Standing::digest(address)?;
+            let has = Standing::digest(&Peer::open(address))?;
             if has != want {
                 differing.push(format!(
                     "{address} holds {} documents, the primary {}, or others",
@@ -249,7 +250,11 @@ mod tests {
         });
         // A member that is dead must be passed over.
         let dead = muniment_wire::Reserved::new().unwrap();
-        let members = vec![(0, dead.address().to_string()), (1, a), (2, b)];
+        let members = vec![
+            (0, Peer::open(dead.address().to_string())),
+            (1, Peer::open(a)),
+            (2, Peer::open(b)),
+        ];
         let (found, after) = watch(members).unwrap();
         assert_eq!(found, 2);
         assert!(after >= Duration::from_millis(15), "{after:?}");
@@ -259,7 +264,7 @@ mod tests {
     fn members_that_hold_the_same_have_the_same_digest_whatever_the_batches() {
         /// Starts a server that answers a find of the audit's own collection with these documents,
         /// in batches of two.
-        fn member(docs: Vec<DocBuf>) -> String {
+        fn member(docs: Vec<DocBuf>) -> Peer {
             let batch = move |from: usize| {
                 let mut all = muniment_value::ArrayBuf::new();
                 for d in docs.iter().skip(from).take(2) {
@@ -268,7 +273,7 @@ mod tests {
                 (all, docs.len() > from + 2)
             };
             let mut at = 0;
-            fake::server(move |_, body| {
+            let (address, _) = fake::server(move |_, body| {
                 let first = body.first().unwrap();
                 let (name, next) = (first.name(), first.name() == "getMore");
                 if !next && body.get_str("find") != Some(COLLECTION) {
@@ -282,8 +287,8 @@ mod tests {
                 let mut cursor = doc! { "id": id };
                 cursor.append(if next { "nextBatch" } else { "firstBatch" }, docs);
                 doc! { "ok": 1.0, "cursor": cursor }
-            })
-            .0
+            });
+            Peer::open(address)
         }
         let docs = |last: i32| {
             (1..5)

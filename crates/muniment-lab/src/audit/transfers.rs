@@ -9,6 +9,7 @@ use super::history::History;
 use super::writer::Work;
 use crate::lab::DB;
 use crate::linkbench::transaction::{self, Fault, Session, pause};
+use muniment_load::access::Peer;
 use muniment_load::conn::{Conn, Message};
 use muniment_load::fail::Result;
 use muniment_load::rng::Rng;
@@ -65,8 +66,8 @@ impl Transfer {
 ///
 /// # Errors
 /// The server refuses a write.
-pub(crate) fn prepare(address: &str, mark: u64) -> Result<()> {
-    let mut c = Conn::connect(address)?;
+pub(crate) fn prepare(server: &Peer, mark: u64) -> Result<()> {
+    let mut c = Conn::connect(server)?;
     c.set_timeout(Some(Duration::from_secs(60)))?;
     for collection in COLLECTIONS {
         match c.command(DB, &doc! { "drop": collection }) {
@@ -103,12 +104,12 @@ impl Transfers {
     /// # Errors
     /// There is no connection.
     pub(crate) fn new(
-        address: &str,
+        server: &Peer,
         thread: usize,
         mark: u64,
         concern: &Concern,
     ) -> Result<Transfers> {
-        let conn = Conn::connect(address)?;
+        let conn = Conn::connect(server)?;
         conn.set_timeout(Some(Duration::from_secs(15)))?;
         Ok(Transfers {
             conn,
@@ -370,7 +371,7 @@ mod tests {
             }
         });
         let concern = &super::super::concern::parse_list("majority+j:true").unwrap()[0];
-        let mut w = Transfers::new(&address, 0, MARK, concern).unwrap();
+        let mut w = Transfers::new(&Peer::open(address), 0, MARK, concern).unwrap();
         let mut h = History::default();
         w.write(&mut h).unwrap();
         assert_eq!((h.inserted(), h.writes.len()), (1, 1));

@@ -5,6 +5,7 @@ use super::judge::Promise;
 use super::undone::Undone;
 use crate::process::{self, Process, ServerOptions, TempDir};
 use crate::uri::Uri;
+use muniment_load::access::Peer;
 use muniment_load::conn::{Conn, number_at, string_at};
 use muniment_load::fail::{Context, Failure, Result};
 use muniment_load::stop;
@@ -18,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server that can be crashed.
 pub(crate) trait Victim: Send {
-    /// The `host:port` of the server or member that takes writes now.
-    fn address(&self) -> &str;
+    /// The server or member that takes writes now.
+    fn server(&self) -> &Peer;
 
     /// Brings the server down.
     ///
@@ -67,7 +68,7 @@ pub(crate) struct Aftermath {
 pub(crate) struct Embedded {
     process: Process,
     options: ServerOptions,
-    address: String,
+    server: Peer,
 }
 
 impl Embedded {
@@ -114,7 +115,7 @@ impl Embedded {
         Ok(Embedded {
             process,
             options,
-            address,
+            server: Peer::open(address),
         })
     }
 
@@ -129,8 +130,8 @@ impl Embedded {
 }
 
 impl Victim for Embedded {
-    fn address(&self) -> &str {
-        &self.address
+    fn server(&self) -> &Peer {
+        &self.server
     }
 
     fn crash(&mut self) -> Result<()> {
@@ -141,17 +142,17 @@ impl Victim for Embedded {
     fn revive(&mut self) -> Result<Duration> {
         self.cut_power()?;
         let begin = Instant::now();
-        self.address = self.process.server_again(&self.options)?;
-        Conn::connect(&self.address)?;
+        self.server = Peer::open(self.process.server_again(&self.options)?);
+        Conn::connect(&self.server)?;
         Ok(begin.elapsed())
     }
 }
 
 /// A server that the lab did not start, crashed and started by shell commands.
 pub(crate) struct External {
-    address: String,
-    /// The addresses of the set's members; empty for a single server.
-    members: Vec<String>,
+    server: Peer,
+    /// The set's members; empty for a single server.
+    members: Vec<Peer>,
     pid: Option<u32>,
     dbpath: Option<String>,
     kill: String,
@@ -177,12 +178,12 @@ pub(crate) struct Templates {
 }
 
 impl External {
-    /// Makes a victim of the server at `address`, which the lab has found to take writes.
+    /// Makes a victim of the server, which the lab has found to take writes.
     ///
     /// # Errors
     /// A template has a placeholder for something that the server does not report.
     pub(crate) fn new(
-        address: &str,
+        server: &Peer,
         same_host: bool,
         uri: &Uri,
         t: &Templates,
@@ -190,7 +191,7 @@ impl External {
     ) -> Result<External> {
         let dir = TempDir::new(parent)?;
         let mut v = External {
-            address: address.to_string(),
+            server: server.clone(),
             members: Vec::new(),
             pid: None,
             dbpath: None,
@@ -199,7 +200,7 @@ impl External {
                 None if same_host => "kill -9 {pid}".into(),
                 None => {
                     return Err(Failure(format!(
-                        "--kill is needed: {address} is on another host, where 'kill -9 {{pid}}' cannot be run"
+                        "--kill is needed: {server} is on another host, where 'kill -9 {{pid}}' cannot be run"
                     )));
                 }
             },
@@ -209,9 +210,10 @@ impl External {
             log: dir.path().join("commands.log"),
             _dir: dir,
         };
-        let reply = hello(address)?;
+        let reply = hello(server)?;
         if !uri.direct && string_at(reply.as_doc(), "setName").is_some() {
-            v.members = members(reply.as_doc(), &uri.hosts);
+            let all = members(reply.as_doc(), &uri.hosts);
+            v.members = all.into_iter().map(|h| server.sibling(h)).collect();
         }
         v.look()?;
         for template in [Some(&v.kill), v.start.as_ref()].into_iter().flatten() {
@@ -227,7 +229,7 @@ impl External {
 
     /// Asks the server for its process id and its directory; it may report neither.
     fn look(&mut self) -> Result<()> {
-        let mut c = Conn::connect(&self.address)?;
+        let mut c = Conn::connect(&self.server)?;
         let mut ask = |command: DocBuf| c.command("admin", &command).ok();
         let status = ask(doc! { "serverStatus": 1 });
         self.pid = status
@@ -240,7 +242,8 @@ impl External {
 
     /// Fills in the placeholders of a template.
     fn filled(&self, template: &str) -> Result<String> {
-        let (host, port) = self.address.rsplit_once(':').unwrap_or((&self.address, ""));
+        let address = self.server.address();
+        let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
         let pid = self.pid.map(|p| p.to_string());
         let places = [
             ("{host}", Some(host)),
@@ -256,7 +259,7 @@ impl External {
             let value = value.ok_or_else(|| {
                 Failure(format!(
                     "'{template}': {} does not say its {place} (serverStatus.pid, getCmdLineOpts.parsed.storage.dbPath); write it out",
-                    self.address
+                    self.server
                 ))
             })?;
             text = text.replace(place, value);
@@ -298,13 +301,13 @@ impl External {
             // remain otherwise.
             self.started
                 .retain_mut(|c| matches!(c.try_wait(), Ok(None)));
-            if Conn::connect(&self.address).is_err() {
+            if !Conn::listens(&self.server) {
                 return Ok(());
             }
             if begin.elapsed() > self.stop_wait {
                 return Err(Failure(format!(
                     "{} still answers {} s after '{}' (--stop-wait gives it longer); {}",
-                    self.address,
+                    self.server,
                     self.stop_wait.as_secs_f64(),
                     self.kill,
                     self.printed()
@@ -317,14 +320,14 @@ impl External {
     /// Waits for a server that takes writes: the same one, or another member of the set.
     fn wait_for_primary(&mut self) -> Result<()> {
         let hosts = match self.members.as_slice() {
-            [] => vec![self.address.clone()],
+            [] => vec![self.server.clone()],
             some => some.to_vec(),
         };
         let begin = Instant::now();
         loop {
             for h in &hosts {
                 if hello(h).is_ok_and(|r| writable(r.as_doc())) {
-                    self.address.clone_from(h);
+                    self.server.clone_from(h);
                     return self.look();
                 }
             }
@@ -332,9 +335,10 @@ impl External {
                 return Err(Failure::new("interrupted"));
             }
             if begin.elapsed() > PATIENCE {
+                let names: Vec<&str> = hosts.iter().map(Peer::address).collect();
                 return Err(Failure(format!(
                     "none of {} takes writes {} s after the crash; {}",
-                    hosts.join(", "),
+                    names.join(", "),
                     PATIENCE.as_secs(),
                     self.printed()
                 )));
@@ -345,8 +349,8 @@ impl External {
 }
 
 impl Victim for External {
-    fn address(&self) -> &str {
-        &self.address
+    fn server(&self) -> &Peer {
+        &self.server
     }
 
     fn crash(&mut self) -> Result<()> {
@@ -374,8 +378,8 @@ impl Victim for External {
     }
 }
 
-fn hello(address: &str) -> Result<DocBuf> {
-    let mut c = Conn::connect(address)?;
+fn hello(server: &Peer) -> Result<DocBuf> {
+    let mut c = Conn::connect(server)?;
     c.set_timeout(Some(Duration::from_secs(5)))?;
     c.command("admin", &doc! { "hello": 1 })
         .or_else(|_| c.command("admin", &doc! { "isMaster": 1 }))
@@ -404,13 +408,13 @@ fn members(hello: Doc<'_>, said: &[String]) -> Vec<String> {
     all
 }
 
-/// The kind of the server at `address`, as far as its durability is known; `interval` is its commit
+/// The kind of the server, as far as its durability is known; `interval` is its commit
 /// interval if it is a Muniment.
-pub(crate) fn kind(address: &str, is_set: bool, interval: Duration) -> Result<Server> {
+pub(crate) fn kind(server: &Peer, is_set: bool, interval: Duration) -> Result<Server> {
     if is_set {
         return Ok(Server::Set);
     }
-    let r = Conn::connect(address)?.command("admin", &doc! { "buildInfo": 1 })?;
+    let r = Conn::connect(server)?.command("admin", &doc! { "buildInfo": 1 })?;
     let ours = ["muniment.version", "munimentVersion"]
         .iter()
         .any(|f| string_at(r.as_doc(), f).is_some());
@@ -430,7 +434,7 @@ mod tests {
     fn external(pid: Option<u32>) -> External {
         let dir = TempDir::new(&std::env::temp_dir()).unwrap();
         External {
-            address: "h:7".into(),
+            server: Peer::open("h:7"),
             members: Vec::new(),
             pid,
             dbpath: Some("/d".into()),
@@ -488,20 +492,20 @@ mod tests {
     fn after_a_primarys_end_the_audit_goes_on_with_the_new_one() {
         let (old, new) = (member(), member());
         let mut v = external(None);
-        v.members = vec![old.address(), new.address()];
-        v.address = old.address();
+        v.members = vec![Peer::open(old.address()), Peer::open(new.address())];
+        v.server = Peer::open(old.address());
         v.stop_wait = Duration::from_secs(10);
         assert!(v.is_set());
         old.stop();
         v.revive().unwrap();
-        assert_eq!(v.address(), new.address());
+        assert_eq!(v.server().address(), new.address());
     }
 
     #[test]
     fn a_server_that_survives_its_killing_is_an_error() {
         let survivor = member();
         let mut v = external(None);
-        v.address = survivor.address();
+        v.server = Peer::open(survivor.address());
         v.kill = "true".into();
         v.crash().unwrap();
         let e = v.revive().unwrap_err().0;

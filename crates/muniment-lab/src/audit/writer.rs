@@ -5,6 +5,7 @@ use super::concern::Concern;
 use super::document::{self, COLLECTION};
 use super::history::History;
 use crate::lab::DB;
+use muniment_load::access::Peer;
 use muniment_load::conn::{Conn, InsertTemplate, Message, check, number_at};
 use muniment_load::fail::{Failure, Result};
 use muniment_load::rng::Rng;
@@ -76,12 +77,12 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// There is no connection.
     pub(crate) fn new(
-        address: &str,
+        server: &Peer,
         thread: usize,
         mark: u64,
         concern: &'a Concern,
     ) -> Result<Writer<'a>> {
-        let conn = Conn::connect(address)?;
+        let conn = Conn::connect(server)?;
         // A host that is cut off sends nothing any more, not even a reset, so without a timeout the
         // writer would wait for ever.
         conn.set_timeout(Some(Duration::from_secs(15)))?;

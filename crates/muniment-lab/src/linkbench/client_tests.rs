@@ -53,7 +53,7 @@ fn requester(
     let mut answer = answer;
     let (address, heard) = fake::server(move |n, d| answer(n, d.first().unwrap().name()));
     let graph = Graph::new(Profile::V2, 1000);
-    let conn = Conn::connect(&address).unwrap();
+    let conn = Conn::connect(&muniment_load::access::Peer::open(&address)).unwrap();
     (Requester::new(conn, &graph, 1, transactions), heard)
 }
 
@@ -282,7 +282,7 @@ fn a_node_is_changed_outside_the_session() {
 fn whether_there_are_transactions_is_tried() {
     let support = |answer: fn(&str) -> DocBuf| {
         let (address, heard) = fake::server(move |_, d| answer(d.first().unwrap().name()));
-        let mut conn = Conn::connect(&address).unwrap();
+        let mut conn = Conn::connect(&muniment_load::access::Peer::open(&address)).unwrap();
         (transaction::unsupported(&mut conn), heard)
     };
     let (yes, heard) = support(healthy);

@@ -10,6 +10,7 @@ use crate::process::{self, Process, ServerOptions, TempDir};
 use crate::relay::conditions::{Both, Conditions, Direction, What};
 use crate::relay::{Link, Relay, Route, measure::ANY};
 use crate::uri::Uri;
+use muniment_load::access::Peer;
 use muniment_load::conn::{Conn, string_at};
 use muniment_load::fail::{Context, Failure, Result};
 use muniment_load::hist::Latency;
@@ -20,6 +21,7 @@ use std::fs::OpenOptions;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The longest time that a set may take to have a primary and all its members.
@@ -236,6 +238,7 @@ impl Cluster {
             hosts: self.addresses(),
             replica_set: Some(SET.into()),
             direct: false,
+            access: Arc::default(),
         }
     }
 
@@ -347,7 +350,7 @@ impl Cluster {
                 continue;
             }
             let link = self.link(from, to).map(|l| l.address().to_string());
-            let mut c = Conn::connect(link.as_deref().unwrap_or(&m.address))?;
+            let mut c = Conn::connect(&Peer::open(link.as_ref().unwrap_or(&m.address)))?;
             c.set_timeout(Some(ANSWER))?;
             let mut times = Latency::new();
             for i in 0..=PINGS {
@@ -502,7 +505,7 @@ fn given_up(begin: Instant, patience: Duration, why: impl FnOnce() -> String) ->
 
 /// Runs one command on a connection of its own.
 fn ask(address: &str, patience: Duration, command: &DocBuf) -> Result<DocBuf> {
-    let mut c = Conn::connect(address)?;
+    let mut c = Conn::connect(&Peer::open(address))?;
     c.set_timeout(Some(patience))?;
     c.command("admin", command)
 }

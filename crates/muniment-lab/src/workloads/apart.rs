@@ -89,9 +89,9 @@ pub(crate) fn layout(
     let mut known: Vec<(String, f64)> = Vec::new();
     if let Some(c) = cluster {
         let all = c.addresses();
-        let from = all.iter().position(|a| *a == target.address);
-        let from = from
-            .ok_or_else(|| Failure(format!("{} is none of the set's members", target.address)))?;
+        let from = all.iter().position(|a| *a == target.peer.address());
+        let from =
+            from.ok_or_else(|| Failure(format!("{} is none of the set's members", target.peer)))?;
         known.extend(all.into_iter().zip(c.round_trips(from)?));
     } else if let Ok(r) = admin.command("admin", &doc! { "replSetGetStatus": 1 }) {
         known.extend(status::members(r.as_doc()).into_iter().map(|m| {

@@ -9,6 +9,7 @@ use crate::process::Process;
 use crate::report::{Outcome, experiments};
 use crate::responder::Responder;
 use crate::workers::Inserts;
+use muniment_load::access::Peer;
 use muniment_load::conn::Conn;
 use muniment_load::fail::{Context, Failure, Result};
 use muniment_load::load::{self, Limit, Load};
@@ -159,7 +160,7 @@ fn measure_one(
     lab.progress.step(format!("Ceiling, {name}"));
     let workers = (0..connections)
         .map(|_| {
-            let conn = Conn::connect(&server.address)?;
+            let conn = Conn::connect(&Peer::open(&server.address))?;
             Ok(Inserts::w1_document(conn, "ceiling", None))
         })
         .collect::<Result<Vec<_>>>()?;

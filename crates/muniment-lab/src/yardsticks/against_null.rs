@@ -3,6 +3,7 @@
 use super::{Pairs, Slice};
 use crate::lab::{DB, Lab, Target};
 use crate::report::Outcome;
+use muniment_load::access::Peer;
 use muniment_load::conn::{Conn, Message, check};
 use muniment_load::fail::Result;
 use muniment_load::load::{self, Limit, Worker};
@@ -52,19 +53,19 @@ pub(super) fn measure<W: Worker>(
     what: &str,
     mut make: impl FnMut(Conn, u64, Side) -> W,
 ) -> Result<Pairs> {
-    let null = lab.null_address()?;
+    let null = Peer::open(lab.null_address()?);
     let null_pid = lab.null_pid();
     let time = Duration::from_millis(lab.preset.pick(600, 2000, 10_000));
     let mut seed = 0;
     Pairs::measure(lab, out, |lab, side| -> Result<Slice> {
-        let (address, pid, who) = match side {
-            Side::A => (target.address.clone(), target.pid, "server"),
-            Side::B => (null.clone(), null_pid, "null responder"),
+        let (server, pid, who) = match side {
+            Side::A => (&target.peer, target.pid, "server"),
+            Side::B => (&null, null_pid, "null responder"),
         };
         let mut workers = Vec::with_capacity(CONNECTIONS);
         for _ in 0..CONNECTIONS {
             seed += 1;
-            workers.push(make(Conn::connect(&address)?, seed, side));
+            workers.push(make(Conn::connect(server)?, seed, side));
         }
         lab.progress.step(format!("{what}: {who}"));
         let name = format!("{what}, {who}");

@@ -494,7 +494,11 @@ mod tests {
             }
             _ => doc! { "ok": 0.0, "errmsg": "gone", "code": 43, "codeName": "CursorNotFound" },
         });
-        let mut s = Stream::open(Conn::connect(&address).unwrap(), "c").unwrap();
+        let mut s = Stream::open(
+            Conn::connect(&muniment_load::access::Peer::open(&address)).unwrap(),
+            "c",
+        )
+        .unwrap();
         let mut seen = Vec::new();
         assert_eq!(s.next(|e| seen.push(e.to_buf())), Ok(2));
         assert_eq!(seen, [doc! { "n": 1 }, doc! { "n": 2 }]);

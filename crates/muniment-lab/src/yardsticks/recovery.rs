@@ -7,6 +7,7 @@ use crate::lab::{DB, Lab};
 use crate::process::{self, ServerOptions, TempDir};
 use crate::report::Outcome;
 use crate::report::table::bytes;
+use muniment_load::access::Peer;
 use muniment_load::conn::{Conn, Message, check};
 use muniment_load::fail::Result;
 use muniment_load::procs;
@@ -35,7 +36,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
         ..ServerOptions::default()
     };
     let (mut server, address) = process::server_with(dir, &options)?;
-    let mut c = Conn::connect(&address)?;
+    let mut c = Conn::connect(&Peer::open(&address))?;
     let before = log_bytes(&mut c)?;
     let template = Message::insert(DB, "logged", None);
     let mut m = Message(Vec::new());
@@ -64,7 +65,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     let address = server.server_again(&options)?;
     let wall = began.elapsed().as_secs_f64();
     let cpu = procs::sample(server.pid()).map_or(wall, |s| s.cpu_seconds);
-    let mut c = Conn::connect(&address)?;
+    let mut c = Conn::connect(&Peer::open(&address))?;
     let found = c.command(DB, &muniment_value::doc! { "count": "logged" })?;
     let found = muniment_load::conn::number_at(found.as_doc(), "n").unwrap_or(0.0);
     if found != i as f64 {

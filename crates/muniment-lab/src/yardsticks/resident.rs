@@ -35,7 +35,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
         partial: 50,
     };
     lab.progress.step("Yardstick 19: everything at once");
-    let tally = mix::run(&target.address, size, time)?;
+    let tally = mix::run(target.peer.address(), size, time)?;
     target.check_alive()?;
     if let Some(sample) = procs::sample(pid) {
         let above = (sample.peak_rss - cache * 1.25) / 1e6;

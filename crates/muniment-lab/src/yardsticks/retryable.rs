@@ -126,7 +126,12 @@ mod tests {
 
     fn sent(retryable: bool) -> Vec<DocBuf> {
         let (address, heard) = fake::server(|_, _| doc! { "n": 1, "ok": 1.0 });
-        let mut w = Singles::new(Conn::connect(&address).unwrap(), "c", 1, retryable);
+        let mut w = Singles::new(
+            Conn::connect(&muniment_load::access::Peer::open(&address)).unwrap(),
+            "c",
+            1,
+            retryable,
+        );
         let mut meter = Meter::new(Arc::new(Board::default()));
         for _ in 0..3 {
             assert!(w.prepare());

@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_large_transaction_is_sent_in_batches_and_begins_once() {
         let (address, heard) = fake::server(|_, _| doc! { "n": 1, "ok": 1.0 });
-        let mut c = Conn::connect(&address).unwrap();
+        let mut c = Conn::connect(&muniment_load::access::Peer::open(&address)).unwrap();
         let lsid = Session::new(1).lsid();
         let payload = insert(&mut c, &lsid, 4, 2500, &mut Rng::new(1)).unwrap();
         assert!((2500 * 100..=2500 * 113).contains(&payload), "{payload}");

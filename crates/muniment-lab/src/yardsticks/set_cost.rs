@@ -10,6 +10,7 @@ use crate::report::table::rate;
 use crate::topology::cluster::{Cluster, PATIENCE};
 use crate::topology::shape::Shape;
 use crate::workers::Inserts;
+use muniment_load::access::Peer;
 use muniment_load::conn::Conn;
 use muniment_load::fail::Result;
 use muniment_load::load::{self, Limit, Load};
@@ -121,7 +122,7 @@ fn of_one(
 ) -> Result<Slice> {
     let pids: Vec<u32> = target.pid.into_iter().collect();
     let before = cpu(&pids);
-    let load = load(lab, &target.address, target.pid, what, documents, run)?;
+    let load = load(lab, &target.peer, target.pid, what, documents, run)?;
     Ok(slice(&load, cpu(&pids) - before))
 }
 
@@ -137,7 +138,14 @@ fn of_set(
     let pids = cluster.pids();
     let before = cpu(&pids);
     let pid = pids.get(primary).copied();
-    let load = load(lab, cluster.address(primary)?, pid, what, documents, run)?;
+    let load = load(
+        lab,
+        &Peer::open(cluster.address(primary)?),
+        pid,
+        what,
+        documents,
+        run,
+    )?;
     cluster.wait_until_well(PATIENCE)?;
     Ok(slice(&load, cpu(&pids) - before))
 }
@@ -158,7 +166,7 @@ fn cpu(pids: &[u32]) -> f64 {
 /// Inserts into a collection that is new each time.
 fn load(
     lab: &mut Lab,
-    address: &str,
+    server: &Peer,
     pid: Option<u32>,
     what: What,
     documents: &Arc<Documents>,
@@ -166,7 +174,7 @@ fn load(
 ) -> Result<Load> {
     let coll = format!("cost{run}");
     let w1 = doc! { "w": 1 };
-    let mut admin = Conn::connect(address)?;
+    let mut admin = Conn::connect(server)?;
     admin.command(DB, &doc! { "create": coll.as_str() })?;
     let (_, name, _) = what.text();
     lab.progress.step(format!("Yardstick 20: {name}"));
@@ -174,7 +182,7 @@ fn load(
         What::Many => {
             let n = documents.len();
             let limit = Limit::operations(n.div_ceil(BATCH), Duration::from_secs(600));
-            let c = Conn::connect(address)?;
+            let c = Conn::connect(server)?;
             let w = Batches::new(c, &coll, Some(&w1), documents.clone(), n, BATCH, BATCH);
             load::run(name, vec![w], limit, pid, &mut lab.progress)
         }
@@ -184,12 +192,7 @@ fn load(
                 let mut rng = Rng::new(u64::from(run) * CONNECTIONS + i);
                 let make =
                     Box::new(move |o: &mut Vec<u8>| docs::w3(&mut rng, now, docs::object_id(), o));
-                workers.push(Inserts::new(
-                    Conn::connect(address)?,
-                    &coll,
-                    Some(&w1),
-                    make,
-                ));
+                workers.push(Inserts::new(Conn::connect(server)?, &coll, Some(&w1), make));
             }
             let time = Duration::from_millis(lab.preset.pick(600, 2000, 10_000));
             load::run(name, workers, Limit::time(time), pid, &mut lab.progress)

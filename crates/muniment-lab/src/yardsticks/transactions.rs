@@ -349,7 +349,12 @@ mod tests {
             "insert" => doc! { "n": 100, "ok": 1.0 },
             _ => doc! { "n": 1, "ok": 1.0 },
         });
-        let mut u = Unit::new(Conn::connect(&address).unwrap(), what, 1, transaction);
+        let mut u = Unit::new(
+            Conn::connect(&muniment_load::access::Peer::open(&address)).unwrap(),
+            what,
+            1,
+            transaction,
+        );
         let mut meter = Meter::new(Arc::new(Board::default()));
         let documents = what.commands() as u64 * what.documents();
         for _ in 0..2 {

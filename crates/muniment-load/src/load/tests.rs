@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 use super::*;
+use crate::access::Peer;
 use crate::conn::{Conn, Message};
 use crate::fake;
 use crate::hist::Latency;
@@ -82,7 +83,7 @@ impl Divided for Crowded {
 fn crowd(address: &str, workers: i32, each: impl Fn(i32) -> u64) -> (Vec<Crowded>, Arc<AtomicU64>) {
     let finished = Arc::new(AtomicU64::new(0));
     let one = |number| Crowded {
-        conn: Conn::connect(address).unwrap(),
+        conn: Conn::connect(&Peer::open(address)).unwrap(),
         number,
         left: each(number),
         finished: Arc::clone(&finished),
@@ -149,7 +150,7 @@ fn an_error_or_the_time_ends_all_workers_that_share_a_thread() {
 
     let (mut all, _) = crowd(&address, 100, |_| u64::MAX);
     let (stops, _) = fake::server(|_, _| panic!("this server ends its connections"));
-    all[50].conn = Conn::connect(&stops).unwrap();
+    all[50].conn = Conn::connect(&Peer::open(&stops)).unwrap();
     let failed = run(
         "fails",
         all,
@@ -163,7 +164,7 @@ fn an_error_or_the_time_ends_all_workers_that_share_a_thread() {
 
 fn paced(address: &str, workers: usize, operations: u64, pace: Pace) -> Load {
     let all = (0..workers)
-        .map(|_| Asks(Conn::connect(address).unwrap()))
+        .map(|_| Asks(Conn::connect(&Peer::open(address)).unwrap()))
         .collect();
     let limit = Limit {
         pace,
