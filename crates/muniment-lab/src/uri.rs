@@ -2,8 +2,9 @@
 //! those that it cannot. Nothing here prints a password.
 
 use muniment_auth::scram::Mechanism;
-use muniment_load::access::{Access, Login, Peer};
+use muniment_load::access::{Access, Login, Password, Peer, X509};
 use muniment_load::fail::{Failure, Result};
+use muniment_tls::{Endpoint, Mode, Settings};
 use std::ops::Range;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -29,7 +30,6 @@ impl Uri {
     }
 }
 
-const RAW: &str = "the lab's raw client speaks plain TCP";
 /// The characters that have a meaning of their own in a connection string.
 const RESERVED: &str = "one of : / ? # [ ] @ % in a user name or a password is written as % and two \
                         hexadecimal digits, for example %40 for @";
@@ -85,8 +85,9 @@ type Understood<T> = std::result::Result<T, String>;
 
 fn understood(text: &str) -> Understood<Uri> {
     if text.starts_with("mongodb+srv://") {
-        return Err(format!(
-            "mongodb+srv needs DNS look-ups and TLS, but {RAW}; give mongodb://host:port"
+        return Err(String::from(
+            "mongodb+srv needs DNS look-ups, which the lab's client does not make; give \
+             mongodb://host:port/?tls=true",
         ));
     }
     let Some(rest) = text.strip_prefix("mongodb://") else {
@@ -115,22 +116,122 @@ fn understood(text: &str) -> Understood<Uri> {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
         uri.option(name, value, name.len() != option.len(), &mut asked)?;
     }
+    let tls = asked.tls.take().endpoint()?;
     let login = match user {
+        _ if asked.by_certificate => Some(asked.certificate(user, tls.as_ref())?),
         Some(user) => Some(login(user, database, asked)?),
         None => asked.without_a_user()?,
     };
-    uri.access = Arc::new(Access { login });
+    uri.access = Arc::new(Access {
+        tls: tls.map(Arc::new),
+        login,
+    });
     Ok(uri)
+}
+
+/// The options about TLS.
+#[derive(Default)]
+struct Tls {
+    /// Whether it is to be used, if that was said.
+    used: Option<bool>,
+    /// The name of one of the other options that was given.
+    given: Option<&'static str>,
+    settings: Settings,
+}
+
+/// The options about TLS, apart from tls itself.
+const OF_TLS: [&str; 6] = [
+    "tlsAllowInvalidCertificates",
+    "tlsAllowInvalidHostnames",
+    "tlsCAFile",
+    "tlsCertificateKeyFile",
+    "tlsCertificateKeyFilePassword",
+    "tlsInsecure",
+];
+
+impl Tls {
+    fn take(&mut self) -> Tls {
+        std::mem::take(self)
+    }
+
+    /// Takes an option; false if it is none about TLS.
+    fn option(&mut self, name: &str, value: &str) -> Understood<bool> {
+        if name.eq_ignore_ascii_case("tls") || name.eq_ignore_ascii_case("ssl") {
+            self.used = Some(truth(name, value)?);
+            return Ok(true);
+        }
+        let mut known = OF_TLS.into_iter();
+        let Some(known) = known.find(|known| known.eq_ignore_ascii_case(name)) else {
+            return Ok(false);
+        };
+        self.given = Some(known);
+        let to = &mut self.settings;
+        match known {
+            "tlsCAFile" => to.ca_file = Some(decoded(value)?.into()),
+            "tlsCertificateKeyFile" => to.certificate_key_file = Some(decoded(value)?.into()),
+            "tlsCertificateKeyFilePassword" => {
+                to.certificate_key_password = Some(decoded(value)?.into());
+            }
+            "tlsAllowInvalidCertificates" => to.allow_invalid_certificates = truth(known, value)?,
+            "tlsAllowInvalidHostnames" => to.allow_invalid_hostnames = truth(known, value)?,
+            _ => {
+                to.allow_invalid_certificates = truth(known, value)?;
+                to.allow_invalid_hostnames = to.allow_invalid_certificates;
+            }
+        }
+        Ok(true)
+    }
+
+    /// What the connections use, if they use TLS.
+    fn endpoint(self) -> Understood<Option<Endpoint>> {
+        match (self.used, self.given) {
+            (Some(true), _) => {
+                let endpoint = Endpoint::new(Mode::Require, self.settings);
+                endpoint.map(Some).map_err(|e| e.message().to_string())
+            }
+            (_, Some(name)) => Err(format!("option {name} needs tls=true")),
+            _ => Ok(None),
+        }
+    }
+}
+
+fn truth(name: &str, value: &str) -> Understood<bool> {
+    match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(format!("option {name} is true or false, not {value:?}")),
+    }
 }
 
 /// The options about logging in.
 #[derive(Default)]
 struct Asked {
+    tls: Tls,
     source: Option<String>,
     mechanism: Option<Mechanism>,
+    /// The mechanism is that of certificates.
+    by_certificate: bool,
 }
 
 impl Asked {
+    /// The login of the owner of a certificate.
+    fn certificate(self, user: Option<&str>, tls: Option<&Endpoint>) -> Understood<Login> {
+        if tls.is_none_or(|tls| tls.settings().certificate_key_file.is_none()) {
+            return Err(format!(
+                "authMechanism={X509} needs tls=true and tlsCertificateKeyFile"
+            ));
+        }
+        if self.source.is_some_and(|source| source != "$external") {
+            return Err(format!("authMechanism={X509} has authSource=$external"));
+        }
+        match user {
+            Some(user) if user.contains(':') => {
+                Err(format!("authMechanism={X509} needs no password"))
+            }
+            user => Ok(Login::Certificate(user.map(decoded).transpose()?)),
+        }
+    }
+
     /// Refuses options about logging in where there is nobody to log in.
     fn without_a_user(self) -> Understood<Option<Login>> {
         let name = match (self.source, self.mechanism) {
@@ -161,17 +262,14 @@ impl Uri {
                 return Err(format!("option {name} has no value"));
             }
             "authsource" => asked.source = Some(decoded(value)?),
+            "authmechanism" if value == X509 => asked.by_certificate = true,
             "authmechanism" => {
                 let known = Mechanism::from_name(value);
                 asked.mechanism = Some(known.ok_or_else(|| {
                     format!(
-                        "authMechanism={value} is not supported; SCRAM-SHA-256 and SCRAM-SHA-1 are"
+                        "authMechanism={value} is not supported; SCRAM-SHA-256, SCRAM-SHA-1 and {X509} are"
                     )
                 })?);
-            }
-            "tls" | "ssl" if value == "false" => {}
-            "tls" | "ssl" => {
-                return Err(format!("option {name}={value} is not supported: {RAW}"));
             }
             // These have no meaning for a worker that has one connection and never retries, so they
             // are accepted and ignored.
@@ -181,9 +279,11 @@ impl Uri {
                     "option {name} is not supported: each experiment sets its own write concern"
                 ));
             }
+            _ if asked.tls.option(name, value)? => {}
             _ => {
                 return Err(format!(
-                    "option {name} is not supported (authSource, authMechanism, directConnection, replicaSet, tls=false, appName, retryWrites and retryReads are)"
+                    "option {name} is not supported (authSource, authMechanism, directConnection, replicaSet, tls, {}, appName, retryWrites and retryReads are)",
+                    OF_TLS.join(", ")
                 ));
             }
         }
@@ -203,7 +303,7 @@ fn login(userinfo: &str, database: &str, asked: Asked) -> Understood<Login> {
     if user.is_empty() {
         return Err("the user name is empty".into());
     }
-    Ok(Login {
+    Ok(Login::Password(Password {
         user: decoded(user)?,
         password: Zeroizing::new(decoded(password)?),
         source: match (asked.source, database) {
@@ -212,7 +312,7 @@ fn login(userinfo: &str, database: &str, asked: Asked) -> Understood<Login> {
             (None, database) => decoded(database)?,
         },
         mechanism: asked.mechanism,
-    })
+    }))
 }
 
 /// A text in which characters are written as `%` and two hexadecimal digits. The error does not
@@ -258,7 +358,7 @@ fn host(h: &str) -> std::result::Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
 
     #[test]
@@ -314,7 +414,9 @@ mod tests {
             ),
         ] {
             let uri = parse(&format!("mongodb://{text}")).unwrap();
-            let login = uri.access.login.as_ref().unwrap();
+            let Some(Login::Password(login)) = &uri.access.login else {
+                panic!("{text}");
+            };
             assert_eq!(
                 (
                     login.user.as_str(),
@@ -335,9 +437,15 @@ mod tests {
             ("localhost:27017", "must begin with mongodb://"),
             ("mongodb+srv://h", "mongodb+srv"),
             ("mongodb://u@h", "has no password"),
-            ("mongodb://h?tls=true", "option tls=true"),
-            ("mongodb://h/?ssl=true", "option ssl=true"),
-            ("mongodb://h/?tlsInsecure=true", "option tlsInsecure is not"),
+            ("mongodb://h?tls=yes", "option tls is true or false"),
+            (
+                "mongodb://h/?tlsInsecure=true",
+                "option tlsInsecure needs tls=true",
+            ),
+            (
+                "mongodb://h/?tls=true&tlsCAFile=/none",
+                "Can not read /none",
+            ),
             ("mongodb://h/?w=1", "option w is not supported"),
             (
                 "mongodb://h/?compressors=zstd",
@@ -350,7 +458,11 @@ mod tests {
             ),
             (
                 "mongodb://h/?authMechanism=MONGODB-X509",
-                "authMechanism=MONGODB-X509 is not supported",
+                "authMechanism=MONGODB-X509 needs tls=true",
+            ),
+            (
+                "mongodb://h/?authMechanism=GSSAPI",
+                "authMechanism=GSSAPI is not supported",
             ),
             ("mongodb://h/?authSource=", "authSource has no value"),
             ("mongodb://:27017", "host name is missing"),
@@ -382,7 +494,7 @@ mod tests {
             ("mongodb://u:secret@h/?w=1", "option w"),
             (
                 "mongodb://h/?tls=false&tlsCertificateKeyFilePassword=secret",
-                "option tlsCertificateKeyFilePassword",
+                "tlsCertificateKeyFilePassword needs tls=true",
             ),
             ("mongodb+srv://u:secret@h", "mongodb+srv"),
         ] {

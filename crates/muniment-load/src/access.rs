@@ -1,4 +1,4 @@
-//! What a client needs besides the address of a server to get in: its login.
+//! What a client needs besides the address of a server to get in: TLS and its login.
 //!
 //! Invariant: nothing here prints a password.
 
@@ -6,6 +6,7 @@ use crate::fail::{Context, Failure, Result};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use muniment_auth::scram::Mechanism;
 use muniment_auth::scram::client::Client;
+use muniment_tls::Endpoint;
 use muniment_value::{DocBuf, Value, doc};
 use std::fmt;
 use std::sync::Arc;
@@ -16,13 +17,24 @@ use zeroize::Zeroizing;
 /// no caller can forget them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
+    /// The certificates with which each connection uses TLS; `None` for one that does not.
+    pub tls: Option<Arc<Endpoint>>,
     /// The user that each connection logs in as; `None` for a server that asks for none.
     pub login: Option<Login>,
 }
 
-/// A user, and how the user proves who it is.
+/// A user, and how the user proves to be that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Login {
+    /// By a password.
+    Password(Password),
+    /// By the certificate of the connection (MONGODB-X509), with the name of its owner if that is given.
+    Certificate(Option<String>),
+}
+
+/// A user with a password.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Login {
+pub struct Password {
     /// The user's name.
     pub user: String,
     /// The password.
@@ -33,9 +45,9 @@ pub struct Login {
     pub mechanism: Option<Mechanism>,
 }
 
-impl fmt::Debug for Login {
+impl fmt::Debug for Password {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login")
+        f.debug_struct("Password")
             .field("user", &self.user)
             .field("source", &self.source)
             .field("mechanism", &self.mechanism)
@@ -94,6 +106,24 @@ impl Login {
     /// The server refuses the login, or does not prove that it knows the user; the message names the user and
     /// the mechanism.
     pub(crate) fn run(&self, address: &str, ask: &mut Ask<'_>) -> Result<()> {
+        let user = match self {
+            Login::Password(password) => return password.run(address, ask),
+            Login::Certificate(user) => user.as_deref(),
+        };
+        let mut command = doc! { "authenticate": 1, "mechanism": X509 };
+        command.append_some("user", user);
+        let named = user.unwrap_or("the owner of the certificate");
+        ask("$external", &command).map(|_| ()).context(&format!(
+            "cannot log in to {address} as {named} with {X509}"
+        ))
+    }
+}
+
+/// The mechanism of certificates.
+pub const X509: &str = "MONGODB-X509";
+
+impl Password {
+    fn run(&self, address: &str, ask: &mut Ask<'_>) -> Result<()> {
         let who = format!(
             "cannot log in to {address} as {}@{}",
             self.user, self.source
@@ -202,13 +232,17 @@ mod tests {
     use crate::fake;
 
     fn peer(address: &str, mechanism: Option<Mechanism>) -> Peer {
-        let login = Login {
+        let login = Login::Password(Password {
             user: "u".into(),
             password: Zeroizing::new("hidden".into()),
             source: "shop".into(),
             mechanism,
+        });
+        let access = Access {
+            login: Some(login),
+            ..Access::default()
         };
-        Peer::new(address, Arc::new(Access { login: Some(login) }))
+        Peer::new(address, Arc::new(access))
     }
 
     #[test]

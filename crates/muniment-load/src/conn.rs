@@ -6,10 +6,11 @@
 
 use crate::access::Peer;
 use crate::fail::{Context, Failure, Result};
+use muniment_tls::Refused;
 use muniment_value::{Doc, DocBuf, Value};
-use muniment_wire::DocWriter;
-use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use muniment_wire::{DocWriter, Stream};
+use std::io::Write;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ const HEADER: usize = 16;
 const BODY: usize = HEADER + 5;
 /// The protocol's limit for a message, so no reply is longer.
 const MAX_REPLY: usize = 48_000_000;
+
+/// The longest time for a connection, and for the handshake of TLS.
+const DIALLING: Duration = Duration::from_secs(5);
 
 /// The longest time that a server may take for each step of a login.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -208,19 +212,20 @@ impl InsertTemplate {
 
 /// One connection.
 pub struct Conn {
-    stream: TcpStream,
+    stream: Stream,
     request: i32,
     reply: Vec<u8>,
     filled: usize,
 }
 
 impl Conn {
-    /// Connects to a server and logs in, if it takes a login. Without one nothing is sent yet.
+    /// Connects to a server, makes the handshake of TLS and logs in, if it takes that. Without them nothing is
+    /// sent yet.
     ///
     /// # Errors
-    /// Nothing listens there, or the server refuses the login.
+    /// Nothing listens there, the handshake fails, or the server refuses the login.
     pub fn connect(peer: &Peer) -> Result<Conn> {
-        let mut conn = Conn::dial(peer.address())?;
+        let mut conn = Conn::dial(peer)?;
         if let Some(login) = &peer.access().login {
             conn.set_timeout(Some(PATIENCE))?;
             login.run(peer.address(), &mut |db, command| {
@@ -235,37 +240,36 @@ impl Conn {
 
     /// Whether anything listens at the server's address, whatever it would say to a login.
     pub fn listens(peer: &Peer) -> bool {
-        Conn::dial(peer.address()).is_ok()
+        Conn::dial(peer).is_ok()
     }
 
-    fn dial(address: &str) -> Result<Conn> {
+    fn dial(peer: &Peer) -> Result<Conn> {
+        let address = peer.address();
         let what = format!("cannot connect to {address}");
-        let mut last = None;
-        for a in address.to_socket_addrs().context(&what)? {
-            match TcpStream::connect_timeout(&a, Duration::from_secs(5)) {
-                Ok(stream) => {
-                    stream.set_nodelay(true).context(&what)?;
-                    return Ok(Conn {
-                        stream,
-                        request: 0,
-                        reply: vec![0; 16 * 1024],
-                        filled: 0,
-                    });
-                }
-                Err(e) => last = Some(e),
+        let stream = Stream::connect(address, Some(DIALLING)).context(&what)?;
+        let stream = match &peer.access().tls {
+            Some(tls) => {
+                let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+                let secured = stream.secured(tls, host, DIALLING);
+                secured.map_err(|e| match Refused::of(&e) {
+                    Some(why) => Failure(format!("{what} with TLS: {why}")),
+                    None => Failure(format!("{what} with TLS: {e} (does the server speak TLS?)")),
+                })?
             }
-        }
-        Err(Failure(match last {
-            Some(e) => format!("{what}: {e}"),
-            None => format!("{what}: the name has no address"),
-        }))
+            None => stream,
+        };
+        Ok(Conn {
+            stream,
+            request: 0,
+            reply: vec![0; 16 * 1024],
+            filled: 0,
+        })
     }
 
     /// True if the peer is this machine.
     pub fn is_loopback(&self) -> bool {
-        self.stream
-            .peer_addr()
-            .is_ok_and(|a| a.ip().to_canonical().is_loopback())
+        let peer = self.stream.peer().parse::<SocketAddr>();
+        peer.is_ok_and(|a| a.ip().to_canonical().is_loopback())
     }
 
     /// Sets a limit after which a request without a reply fails; with `None`, it waits for ever.
@@ -310,7 +314,7 @@ impl Conn {
                 self.reply.resize(need, 0);
             }
             let room = self.reply.get_mut(self.filled..).unwrap_or_default();
-            match self.stream.read(room) {
+            match self.stream.receive(room) {
                 Ok(0) => return Err(Failure::new("the server closed the connection")),
                 Ok(n) => self.filled += n,
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
@@ -461,6 +465,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
     use muniment_value::doc;
+    use std::io::Read;
     use std::net::TcpListener;
 
     #[test]

@@ -48,6 +48,15 @@ pub struct Endpoint {
     failed: AtomicU64,
 }
 
+/// Two are the same if their settings are.
+impl PartialEq for Endpoint {
+    fn eq(&self, other: &Endpoint) -> bool {
+        self.settings == other.settings
+    }
+}
+
+impl Eq for Endpoint {}
+
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Endpoint")

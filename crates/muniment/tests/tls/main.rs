@@ -3,6 +3,7 @@
 
 mod certificates;
 mod clients;
+mod lab;
 mod members;
 
 use muniment_tls::{Endpoint, Mode, Settings};
