@@ -6,6 +6,7 @@ use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind};
 use muniment_auth::action::{Action, Actions};
+use muniment_exec::CatalogChange;
 use muniment_value::{Code, Error, Result};
 
 /// The command.
@@ -83,6 +84,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         store.discard_collection(&temporary);
         return Err(e);
     }
+    cx.op.note_change(|| CatalogChange::Renamed {
+        from: temporary,
+        to: ns.clone(),
+    });
     cx.engine()
         .cursors
         .invalidate(&ns, "collection dropped: it was converted to a capped one");

@@ -6,7 +6,7 @@ use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Names};
 use muniment_auth::action::{Action, Actions};
 use muniment_auth::resource::Target as On;
-use muniment_exec::is_generated;
+use muniment_exec::{CatalogChange, is_generated};
 use muniment_value::args::{Types, opt, req, uuid};
 use muniment_value::{Code, Error, Result, Value, doc};
 
@@ -194,6 +194,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     let stay_temp = cx.args.bool("stayTemp", false);
     store.rename_as(from, to, drop_target, stay_temp, &**cx.op)?;
+    cx.op.note_change(|| CatalogChange::Renamed {
+        from: from.to_string(),
+        to: to.to_string(),
+    });
     for ns in [from, to] {
         cx.engine().cursors.invalidate(ns, "collection renamed");
         cx.server.metrics.top_forget(ns);
