@@ -212,7 +212,7 @@ impl Connection {
             "Error receiving request from client. Ending connection from remote",
             Some(&doc! {
                 "error": doc! {
-                    "code": e.code().0, "codeName": e.code().name().as_ref(), "errmsg": e.message(),
+                    "code": e.code().0, "codeName": e.code().name().as_ref(), "errmsg": self.server.log.text(e.message()),
                 },
                 "remote": &*self.shared.peer,
                 "connectionId": self.shared.id as i64,

@@ -61,7 +61,7 @@ pub fn check(
 fn tell(server: &ServerState, conn: &ConnShared, from: Option<&str>, e: &Error) {
     let mut attr = doc! { "remote": &*conn.peer };
     attr.append_some("from", from.filter(|from| from.len() <= LONGEST_NAME));
-    attr.append("error", e.to_string());
+    attr.append("error", server.log.error(e));
     server.log.log(
         Severity::Info,
         "ACCESS",
