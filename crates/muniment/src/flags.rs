@@ -8,7 +8,7 @@ use crate::effects::number;
 use crate::effects::{Does, Opt};
 use crate::table::ALL;
 use muniment_options::{Group, HELP, Opt as Flag, Page, Takes};
-use muniment_server::{LogTarget, OptionNote, Rotation, ServerOptions};
+use muniment_server::{AuditOptions, AuditTarget, LogTarget, OptionNote, Rotation, ServerOptions};
 use muniment_value::{DocBuf, JsonMode, ValueBuf, doc};
 use std::path::PathBuf;
 
@@ -71,6 +71,8 @@ pub struct Gathered {
     pub log_append: bool,
     /// `--logRotate`.
     pub rotation: Rotation,
+    /// `--auditDestination` and what belongs to it.
+    pub audit: AuditAsked,
     /// `--syslog`.
     pub to_syslog: bool,
     /// Whether `systemLog.destination` was given.
@@ -89,6 +91,28 @@ pub struct Gathered {
     settings: Vec<(String, ValueBuf)>,
     /// Whether the option that is being applied has recorded itself.
     noted: bool,
+}
+
+/// What was asked of the audit log.
+#[derive(Clone, Debug, Default)]
+pub struct AuditAsked {
+    /// `--auditDestination`.
+    pub destination: Option<AuditTo>,
+    /// `--auditPath`.
+    pub path: Option<PathBuf>,
+    /// `--auditFilter`.
+    pub filter: Option<DocBuf>,
+}
+
+/// Where the audit log goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditTo {
+    /// To a file.
+    File,
+    /// To the system's log.
+    Syslog,
+    /// To standard output.
+    Console,
 }
 
 /// The kind of an option's value, in the file and where it is shown.
@@ -301,6 +325,7 @@ impl Gathered {
         if self.fork && self.log_path.is_none() && !self.to_syslog {
             return Err("--fork has to be used with --logpath or --syslog".to_string());
         }
+        self.choose_audit_log()?;
         self.choose_log()?;
         // A key file says that not everybody may come.
         self.server.auth = self.auth.unwrap_or(self.server.key_file.is_some());
@@ -328,6 +353,40 @@ impl Gathered {
         self.server.parsed = nested(&self.settings);
         self.server.argv = argv;
         Ok((self.server, self.fork))
+    }
+
+    /// Decides where the audit log goes.
+    fn choose_audit_log(&mut self) -> Result<(), String> {
+        let asked = std::mem::take(&mut self.audit);
+        let Some(destination) = asked.destination else {
+            return match asked.path.is_some() || asked.filter.is_some() {
+                true => Err("--auditPath and --auditFilter need --auditDestination".to_string()),
+                false => Ok(()),
+            };
+        };
+        if asked.path.is_some() && destination != AuditTo::File {
+            return Err("--auditPath is for --auditDestination file only".to_string());
+        }
+        let target = match destination {
+            AuditTo::File => AuditTarget::File {
+                path: asked
+                    .path
+                    .ok_or("--auditDestination file has to be used with --auditPath")?,
+                rotation: self.rotation,
+            },
+            AuditTo::Syslog => AuditTarget::Syslog {
+                facility: self.syslog_facility,
+            },
+            AuditTo::Console if self.fork => {
+                return Err("--auditDestination console and --fork exclude each other".to_string());
+            }
+            AuditTo::Console => AuditTarget::Console,
+        };
+        self.server.audit = Some(AuditOptions {
+            target,
+            filter: asked.filter,
+        });
+        Ok(())
     }
 
     /// Decides where the log goes.

@@ -196,6 +196,7 @@ const COMMANDS: &str = "
 {listIndexes: 'COLL'}
 {listSearchIndexes: 'COLL'}
 {lockInfo: 1}
+{logApplicationMessage: 'x'}
 {logRotate: 1}
 {mapReduce: 'COLL', map: 'function() {}', reduce: 'function() {}', out: {inline: 1}}
 {mapReduce: 'COLL', map: 'function() {}', reduce: 'function() {}', out: 'd'}

@@ -4,7 +4,8 @@
 //! answer; a connection keeps one conversation at most, of a few hundred bytes.
 
 use super::store::{self, USERS};
-use super::{Said, log_out, tell};
+use super::{Said, log_out, tell, who};
+use crate::audit::Login;
 use crate::connections::{ConnShared, address_of};
 use crate::context::ConnLocal;
 use crate::state::ServerState;
@@ -109,6 +110,27 @@ pub fn start(
     begin: &Begin<'_>,
 ) -> Result<DocBuf> {
     local.login = None;
+    let begun = first_message(server, conn, local, on, begin);
+    if let (Err(e), false) = (&begun, begin.speculative) {
+        // The try has failed, whether or not that can be written.
+        let login = Login {
+            user: "",
+            db: begin.db,
+            mechanism: begin.mechanism,
+        };
+        let _ = audit(server, conn, local, &login, Some(e));
+    }
+    begun
+}
+
+/// Answers the first message of a conversation.
+fn first_message(
+    server: &ServerState,
+    conn: &ConnShared,
+    local: &mut ConnLocal,
+    on: &dyn Interrupt,
+    begin: &Begin<'_>,
+) -> Result<DocBuf> {
     let Some(mechanism) = Mechanism::from_name(begin.mechanism) else {
         return Err(Error::new(
             Code::MechanismUnavailable,
@@ -239,7 +261,7 @@ pub fn go_on(
             false => Err(failed()),
         };
     }
-    let tried = prove(server, conn, local, &mut login, payload);
+    let tried = prove_and_audit(server, conn, local, &mut login, payload);
     let said = |error| Said {
         mechanism: login.mechanism.name(),
         user: &login.name.user,
@@ -260,10 +282,48 @@ pub fn go_on(
             tell(server, conn, said(Some(&e)));
             note_failure(server, conn);
             Err(match e.code() {
-                Code::ProtocolError => e,
+                Code::ProtocolError | Code::OperationFailed => e,
                 _ => failed(),
             })
         }
+    }
+}
+
+/// Notes a try to log in in the audit log.
+fn audit(
+    server: &ServerState,
+    conn: &ConnShared,
+    local: &ConnLocal,
+    login: &Login<'_>,
+    error: Option<&Error>,
+) -> Result<()> {
+    match &server.audit {
+        Some(audit) => audit.authenticated(&who(conn, local), login, error),
+        None => Ok(()),
+    }
+}
+
+/// As [`prove`]; a login that the audit log cannot tell of ends at once.
+fn prove_and_audit(
+    server: &ServerState,
+    conn: &ConnShared,
+    local: &mut ConnLocal,
+    login: &mut Conversation,
+    payload: &[u8],
+) -> Result<String> {
+    let proven = prove(server, conn, local, login, payload);
+    let said = Login {
+        user: &login.name.user,
+        db: &login.name.db,
+        mechanism: login.mechanism.name(),
+    };
+    let error = proven.as_ref().err();
+    match audit(server, conn, local, &said, error) {
+        Err(e) if proven.is_ok() => {
+            log_out(conn, local);
+            Err(e)
+        }
+        _ => proven,
     }
 }
 

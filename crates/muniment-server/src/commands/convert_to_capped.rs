@@ -53,15 +53,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             format!("source collection {ns} does not exist"),
         ));
     }
-    let unique = muniment_value::new_object_id();
-    let tag: String = unique
-        .iter()
-        .rev()
-        .take(3)
-        .flat_map(|b| format!("{b:02x}").into_bytes())
-        .take(5)
-        .map(char::from)
-        .collect();
+    let tag = tag();
     let copied = format!("tmp{tag}.convertToCapped.{name}");
     namespace::check_collection(db, &copied)?;
     let temporary = format!("{db}.{copied}");
@@ -93,4 +85,14 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         .invalidate(&ns, "collection dropped: it was converted to a capped one");
     cx.note_write();
     Ok(())
+}
+
+/// Five characters that no other temporary name has.
+fn tag() -> String {
+    let unique = muniment_value::new_object_id();
+    let last = unique.iter().rev().take(3);
+    last.flat_map(|b| format!("{b:02x}").into_bytes())
+        .take(5)
+        .map(char::from)
+        .collect()
 }

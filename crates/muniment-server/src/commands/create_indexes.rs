@@ -1,5 +1,6 @@
 //! `createIndexes`.
 
+use crate::audit::{self, Audits};
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::namespace;
@@ -60,6 +61,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     in_transactions: true,
     api_v1: true,
     fields: FIELDS,
+    audits: Some(Audits::changes("createIndex", audit::new_index)),
     run,
     makes_collections: true,
     ..CommandSpec::needing(Needs::collection(&[Action::CreateIndex]))

@@ -1,5 +1,6 @@
 //! `drop`.
 
+use crate::audit::{self, Audits};
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
@@ -17,6 +18,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     api_v1: true,
     fields: &[refused("collectionUUID", Types::BINARY)],
+    audits: Some(Audits::changes("dropCollection", audit::collection)),
     run,
     drops_collection: true,
     ..CommandSpec::needing(Needs::collection(&[Action::DropCollection]))

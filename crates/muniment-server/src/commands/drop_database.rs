@@ -1,5 +1,6 @@
 //! `dropDatabase`.
 
+use crate::audit::{self, Audits};
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
@@ -15,6 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Ddl,
     write_concern: true,
     api_v1: true,
+    audits: Some(Audits::changes("dropDatabase", audit::database)),
     run,
     ..CommandSpec::needing(Needs::database(&[Action::DropDatabase]))
 };

@@ -1,6 +1,7 @@
 //! `dropIndexes`.
 
 use super::create_indexes::counted;
+use crate::audit::{self, Audits};
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
@@ -23,6 +24,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     api_v1: true,
     fields: &[req("index", Types::ANY)],
+    audits: Some(Audits::changes("dropIndex", audit::dropped_index)),
     run,
     ..CommandSpec::needing(Needs::collection(&[Action::DropIndex]))
 };

@@ -1,5 +1,6 @@
 //! `renameCollection`.
 
+use crate::audit::{self, Audits};
 use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::namespace;
@@ -24,6 +25,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
         opt("collectionUUID", Types::BINARY),
         opt("stayTemp", Types::BOOL),
     ],
+    audits: Some(Audits::changes("renameCollection", audit::renamed)),
     run,
     names: Names::Elsewhere,
     ..CommandSpec::needing(Needs::Of(needs))
