@@ -237,6 +237,7 @@ impl Server {
         self.ended = true;
         let closed = self.stop(reason);
         if self.state.lifecycle.is_asked_to_end() {
+            audit::ended(&self.state);
             leave(&self.listener, &options, &log, closed.is_err());
             return closed.map(|()| None);
         }

@@ -716,6 +716,13 @@ pub const ALL: &[Opt] = &[
         &["JSON"],
         "only JSON: the audit log has one JSON document a line, and BSON is not supported",
     ),
+    only(
+        "auditSchema",
+        "auditLog.schema",
+        Arg::Text,
+        &["mongo"],
+        "only mongo: events have MongoDB's own form, and OCSF is not supported",
+    ),
     opt(
         "auditPath",
         "auditLog.path",

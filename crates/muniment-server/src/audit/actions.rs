@@ -16,7 +16,7 @@ pub struct Audits {
     /// The event's parameters, before the command runs.
     pub param: fn(&CommandContext<'_>) -> DocBuf,
     /// A successful command leaves the events of the catalog's changes that it made, and this one is only for
-    /// a command that fails.
+    /// a command that fails, beside what it has changed before.
     pub by_changes: bool,
 }
 
@@ -30,7 +30,7 @@ impl Audits {
         }
     }
 
-    /// The events of the catalog's changes; this one for a command that fails before it changes anything.
+    /// The events of the catalog's changes; this one for a command that fails.
     pub const fn changes(atype: &'static str, param: fn(&CommandContext<'_>) -> DocBuf) -> Audits {
         Audits {
             atype,

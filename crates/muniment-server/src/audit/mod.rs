@@ -37,11 +37,9 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The most bytes of a command that an event shows.
 const LONGEST_ARGS: usize = 64 << 10;
 
-/// What [`end`] has to write after a command.
-pub struct Begun {
-    who: Who,
-    param: Option<DocBuf>,
-}
+/// The parameters of the event that [`end`] has to write after a command, if it has one. What was there before
+/// the command is a part of some.
+pub struct Begun(Option<DocBuf>);
 
 /// To be called before a command runs that the rights of its user allow.
 ///
@@ -60,11 +58,7 @@ fn begin_audited(audit: &Audit, cx: &CommandContext<'_>) -> Result<Begun> {
     if cx.spec.audits.is_some() {
         audit.ready(cx.spec.name)?;
     }
-    Ok(Begun {
-        who: auth::who(cx.conn, cx.local),
-        // What was there before is a part of some events.
-        param: cx.spec.audits.as_ref().map(|a| (a.param)(cx)),
-    })
+    Ok(Begun(cx.spec.audits.as_ref().map(|a| (a.param)(cx))))
 }
 
 /// To be called after a command has run, and before its client is told of the result: writes its events, and
@@ -79,7 +73,7 @@ pub fn end(
     result: Result<()>,
 ) -> Result<()> {
     match (&cx.server.audit, begun) {
-        (Some(audit), Ok(Some(begun))) => end_audited(audit, cx, &begun, result),
+        (Some(audit), Ok(Some(begun))) => end_audited(audit, cx, begun.0, result),
         _ => result,
     }
 }
@@ -88,32 +82,33 @@ pub fn end(
 fn end_audited(
     audit: &Audit,
     cx: &CommandContext<'_>,
-    begun: &Begun,
+    param: Option<DocBuf>,
     result: Result<()>,
 ) -> Result<()> {
     let code = result.as_ref().map_or_else(|e| e.code(), |()| Code::OK);
     let changes = cx.op.take_changes();
-    let mut told = Ok(());
-    let mut write = |atype: &str, param: &DocBuf, code: Code| {
-        let written = audit.event(&begun.who, atype, param, code);
-        if told.is_ok() {
-            told = written;
-        }
-    };
-    for change in &changes {
-        let (atype, param) = actions::of_change(change);
-        write(atype, &param, Code::OK);
-    }
-    for param in direct::mutations(cx) {
-        write("directAuthMutation", &param, Code::OK);
-    }
-    if let (Some(audits), Some(param)) = (&cx.spec.audits, &begun.param) {
-        // A refused user has an authCheck instead.
-        let is_told = code == Code::Unauthorized
-            || audits.by_changes && (code == Code::OK || !changes.is_empty());
+    let mut events: Vec<_> = changes
+        .iter()
+        .map(actions::of_change)
+        .map(|(atype, param)| (atype, param, Code::OK))
+        .collect();
+    let direct = direct::mutations(cx).into_iter();
+    events.extend(direct.map(|param| ("directAuthMutation", param, Code::OK)));
+    if let (Some(audits), Some(param)) = (&cx.spec.audits, param) {
+        let is_told = audits.by_changes && code == Code::OK;
         if !is_told {
-            write(audits.atype, param, code);
+            events.push((audits.atype, param, code));
         }
+    }
+    if events.is_empty() {
+        return result;
+    }
+    let who = auth::who(cx.conn, cx.local);
+    // Each is tried, also after one that could not be written.
+    let mut told = Ok(());
+    for (atype, param, code) in &events {
+        let written = audit.event(&who, atype, param, *code);
+        told = told.and(written);
     }
     match (result, told) {
         (Ok(()), Err(e)) => Err(e.context(&format!("{} has been done, but ", cx.spec.name))),

@@ -280,7 +280,10 @@ pub fn go_on(
         }
         Err(e) => {
             tell(server, conn, said(Some(&e)));
-            note_failure(server, conn);
+            // A login that cannot be audited says nothing about the client.
+            if e.code() != Code::OperationFailed {
+                note_failure(server, conn);
+            }
             Err(match e.code() {
                 Code::ProtocolError | Code::OperationFailed => e,
                 _ => failed(),

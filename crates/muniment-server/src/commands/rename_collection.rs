@@ -194,8 +194,13 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             format!("a view already exists with that name: {to}"),
         ));
     }
+    let replaced = drop_target && store.collection(to).is_some();
     let stay_temp = cx.args.bool("stayTemp", false);
     store.rename_as(from, to, drop_target, stay_temp, &**cx.op)?;
+    if replaced {
+        cx.op
+            .note_change(|| CatalogChange::DroppedCollection(to.to_string()));
+    }
     cx.op.note_change(|| CatalogChange::Renamed {
         from: from.to_string(),
         to: to.to_string(),

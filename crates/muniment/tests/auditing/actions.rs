@@ -249,6 +249,15 @@ fn collections_and_indexes() {
                 26,
                 &["renameCollection {old: 'd.c', new: 'd.e'}"],
             ),
+            (
+                "admin",
+                "{renameCollection: 'd.e', to: 'd.b', dropTarget: true}",
+                0,
+                &[
+                    "dropCollection {ns: 'd.b'}",
+                    "renameCollection {old: 'd.e', new: 'd.b'}",
+                ],
+            ),
             ("d", "{drop: 'v'}", 0, &["dropCollection {ns: 'd.v'}"]),
             ("d", "{drop: 'nope'}", 0, &[]),
             (
@@ -286,6 +295,25 @@ fn collections_and_indexes() {
             ),
             ("o", "{dropDatabase: 1}", 0, &[]),
         ],
+    );
+}
+
+#[test]
+fn what_a_failing_command_has_changed_is_told_of() {
+    let audited = Audited::start(&[]);
+    let mut c = audited.server.connect();
+    let twice =
+        "{createIndexes: 'a', indexes: [{key: {a: 1}, name: 'x'}, {key: {a: 1}, name: 'x'}]}";
+    assert_eq!(told(&mut c, "d", twice).0, 68);
+    let created = audited.last("createCollection");
+    assert_eq!(
+        (param(&created).get_str("ns"), result(&created)),
+        (Some("d.a"), 0)
+    );
+    let failed = audited.last("createIndex");
+    assert_eq!(
+        (param(&failed).get_str("indexName"), result(&failed)),
+        (Some("x"), 68)
     );
 }
 

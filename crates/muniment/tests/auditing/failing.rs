@@ -167,6 +167,17 @@ fn a_full_disk_loses_no_line_and_tears_none() {
     let mut filler = std::fs::File::create(&fill).unwrap();
     while std::io::Write::write(&mut filler, &[0; 4096]).is_ok() {}
     drop(filler);
+    // What is announced is refused before any write has failed: soon there is no more room to reserve.
+    let mut early = 0;
+    let refused = loop {
+        let (code, message) = told(&mut c, "d", &format!("{{create: 'early{early}'}}"));
+        if code != 0 {
+            break message;
+        }
+        early += 1;
+        assert!(early < 100, "the disk is not full");
+    };
+    assert!(refused.contains("was not run"), "{refused}");
     // The room that was reserved is used up by events that are not announced before.
     let mut n = 0;
     let failed = loop {
@@ -202,6 +213,8 @@ fn a_full_disk_loses_no_line_and_tears_none() {
     };
     assert!(has("d.before") && has("d.after") && !has("d.refused"));
     assert!((0..n).all(|n| has(&format!("d.c{n}"))));
+    assert!((0..early).all(|n| has(&format!("d.early{n}"))));
+    assert!(!has(&format!("d.early{early}")));
     assert!(!has(&format!("d.c{n}")));
     let gap = |e: &DocBuf| {
         param(e)

@@ -40,6 +40,16 @@ fn logins_and_logouts() {
     run(&mut c, "own", "{dropUser: 'gone'}");
     assert_eq!(told(&mut gone, "own", "{find: 'c'}").0, 13);
     assert_eq!(who(&audited.last("logout")), "gone@own");
+    // A connection that ends is a logout, too.
+    let before = audited.of("logout").len();
+    let mut ends = audited.server.connect();
+    login(&mut ends, "admin", "root", PASSWORD).unwrap();
+    drop(ends);
+    audited.server.until("the end of the connection", || {
+        (audited.of("logout").len() == before + 1).then_some(())
+    });
+    let reason = param(&audited.last("logout")).to_display();
+    assert!(reason.contains("disconnected"), "{reason}");
     run(&mut c, "admin", "{logout: 1}");
     let out = audited.last("logout");
     assert_eq!(who(&out), "root@admin");

@@ -73,7 +73,7 @@ fn what_cannot_be_is_refused_at_the_start() {
     );
     let file = ["--auditDestination", "file"];
     let with = |more: &[&'static str]| [&file[..], &["--auditPath", path], more].concat();
-    let table: [(Vec<&str>, &str); 11] = [
+    let table: [(Vec<&str>, &str); 13] = [
         (file.to_vec(), "--auditPath"),
         (vec!["--auditPath", path], "--auditDestination"),
         (vec!["--auditFilter", "{}"], "--auditDestination"),
@@ -82,7 +82,18 @@ fn what_cannot_be_is_refused_at_the_start() {
             vec!["--auditDestination", "syslog", "--auditPath", path],
             "--auditPath",
         ),
+        (
+            vec![
+                "--auditDestination",
+                "console",
+                "--fork",
+                "--logpath",
+                "unused",
+            ],
+            "exclude each other",
+        ),
         (with(&["--auditFormat", "BSON"]), "BSON is not supported"),
+        (with(&["--auditSchema", "OCSF"]), "OCSF is not supported"),
         (with(&["--auditFilter", "{atype: {$nope: 1}}"]), "$nope"),
         (with(&["--auditFilter", "{atype: "]), "--auditFilter"),
         (
@@ -108,16 +119,12 @@ fn what_cannot_be_is_refused_at_the_start() {
         assert!(server.try_start().is_err(), "{args:?}");
         assert!(server.log().contains(why), "{args:?}: {}", server.log());
     }
-    let inside = "the audit log may not take the name of a file of the database";
+    // Its file may not take the name of one of the database.
     let mut server = Server::prepare(ServerOptions::new());
-    let journal = server.dir().join("muniment.lock");
-    let journal = journal.to_str().unwrap().to_string();
-    server.set_args(&["--auditDestination", "file", "--auditPath", &journal]);
-    let started = server.try_start();
-    assert!(started.is_err() || !is_lock(&journal), "{inside}");
-}
-
-/// Whether the file with this name is the lock of a data directory.
-fn is_lock(path: &str) -> bool {
-    std::fs::read_to_string(path).is_ok_and(|text| !text.contains("atype"))
+    let format = server.dir().join("FORMAT");
+    let format = format.to_str().unwrap().to_string();
+    server.set_args(&["--auditDestination", "file", "--auditPath", &format]);
+    assert!(server.try_start().is_err());
+    let log = server.log();
+    assert!(log.contains("among the files of the database"), "{log}");
 }

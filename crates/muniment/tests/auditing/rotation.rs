@@ -17,7 +17,9 @@ fn aside(audited: &Audited) -> Vec<PathBuf> {
 
 #[test]
 fn rotation_puts_the_file_aside() {
-    let audited = Audited::start(&[]);
+    // The umask of the tests would let others read the file.
+    let umask = "honorSystemUmask=true";
+    let audited = Audited::start(&["--setParameter", umask]);
     let mode = || {
         std::fs::metadata(&audited.path)
             .unwrap()

@@ -92,3 +92,25 @@ fn messages_and_greetings_of_clients() {
     let driver = said.get_doc("driver").unwrap();
     assert_eq!(driver.get_str("name"), Some("mine"));
 }
+
+#[test]
+fn members_of_the_set_log_in_with_its_key() {
+    let key = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(key.path(), "a key of the set that is long enough").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(key.path(), mode).unwrap();
+    let file = key.path().to_str().unwrap();
+    let audited = Audited::start(&["--replSet", "rs", "--autoInitiate", "--keyFile", file]);
+    let mut c = audited.server.connect();
+    let wrong = "{_replSetProve: 'rs', from: 'x', to: 'y', nonce: HexData(0, '00'), proofs: []}";
+    assert_eq!(told(&mut c, "admin", wrong).0, 18);
+    let event = audited.last("authenticate");
+    assert_eq!(param(&event).get_str("user"), Some("__system"));
+    assert_eq!(param(&event).get_str("mechanism"), Some("keyFile"));
+    assert_eq!(result(&event), 18);
+    // What is for members only is refused.
+    let mut d = audited.server.connect();
+    assert_eq!(told(&mut d, "admin", "{_replSetStream: 1}").0, 13);
+    let event = audited.last("authCheck");
+    assert_eq!(param(&event).get_str("command"), Some("_replSetStream"));
+}
