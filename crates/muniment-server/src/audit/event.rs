@@ -28,6 +28,11 @@ impl Who {
         }
     }
 
+    /// Whether somebody has logged in.
+    pub fn is_known(&self) -> bool {
+        !self.users.as_doc().is_empty()
+    }
+
     /// A connection, with the user who has logged in on it and that user's roles.
     pub fn of(conn: &ConnShared, user: Option<(&UserName, &[RoleName])>) -> Who {
         Who {

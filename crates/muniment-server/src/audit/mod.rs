@@ -36,6 +36,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// The most bytes of a command that an event shows.
 const LONGEST_ARGS: usize = 64 << 10;
+/// The same for a command of somebody who has not logged in, and could otherwise fill the disk quickly.
+const LONGEST_OF_STRANGERS: usize = 1 << 10;
 
 /// The parameters of the event that [`end`] has to write after a command, if it has one. What was there before
 /// the command is a part of some.
@@ -127,7 +129,11 @@ pub fn denied(
 ) {
     let spec = crate::registry::find(request.name);
     let ns = namespace.unwrap_or_else(|| format!("{}.$cmd", request.db));
-    let param = checked(spec, request, &ns);
+    let longest = match who.is_known() {
+        true => LONGEST_ARGS,
+        false => LONGEST_OF_STRANGERS,
+    };
+    let param = checked(spec, request, &ns, longest);
     // The request fails anyway, and the server's log says that the event is missing.
     let _ = audit.event(who, "authCheck", &param, e.code());
 }
@@ -146,7 +152,7 @@ pub fn allowed(
 ) -> Result<()> {
     match &server.audit {
         Some(audit) if notes_allowed(server, spec) => {
-            let param = checked(Some(spec), request, namespace);
+            let param = checked(Some(spec), request, namespace, LONGEST_ARGS);
             let who = who();
             audit.event(&who, "authCheck", &param, Code::OK)
         }
@@ -158,30 +164,30 @@ fn notes_allowed(server: &ServerState, spec: &CommandSpec) -> bool {
     server.parameters.audit_successes.load(Relaxed) && matches!(spec.kind, Kind::Read | Kind::Write)
 }
 
-/// The parameters of an authCheck.
-fn checked(spec: Option<&CommandSpec>, request: &Request<'_>, ns: &str) -> DocBuf {
+/// The parameters of an authCheck; the command is shown up to so many bytes.
+fn checked(spec: Option<&CommandSpec>, request: &Request<'_>, ns: &str, longest: usize) -> DocBuf {
     let hidden = spec.and_then(|spec| auth::hidden_request(spec, request, ns));
     // Nothing is known of what an unknown command contains.
     let args = match (spec, hidden) {
         (_, Some(hidden)) => hidden,
         (None, _) => DocBuf::new(),
-        (Some(_), None) => arguments(request),
+        (Some(_), None) => arguments(request, longest),
     };
     doc! { "command": request.name, "ns": ns, "args": args }
 }
 
 /// The command with the documents beside it, as far as they fit.
-fn arguments(request: &Request<'_>) -> DocBuf {
-    let mut args = request.body.abridged(LONGEST_ARGS);
+fn arguments(request: &Request<'_>, longest: usize) -> DocBuf {
+    let mut args = request.body.abridged(longest);
     for sequence in request.sequences {
         let mut documents = ArrayBuf::new();
         let mut bytes = args.as_doc().byte_len();
         for d in sequence.docs {
             bytes += d.byte_len();
-            if bytes > LONGEST_ARGS {
+            if bytes > longest {
                 break;
             }
-            documents.push(d.abridged(LONGEST_ARGS));
+            documents.push(d.abridged(longest));
         }
         args.append(sequence.name, documents);
     }

@@ -101,6 +101,17 @@ fn refusals_are_there_always() {
             assert!(shown.contains(args), "{cmd}: {shown}");
         }
     }
+    // Strangers cannot fill the disk with few requests; of a user more is shown.
+    let long = format!(
+        "{{insert: 'c', documents: [{{a: '{}'}}]}}",
+        "x".repeat(10_000)
+    );
+    for (c, least, most) in [(&mut stranger, 100, 2000), (&mut low, 10_000, 11_000)] {
+        assert_eq!(told(c, "own", &long).0, 13);
+        let all = std::fs::read_to_string(&audited.path).unwrap();
+        let bytes = all.lines().last().unwrap().len();
+        assert!((least..most).contains(&bytes), "{bytes} bytes");
+    }
     let create = |e: &&DocBuf| text(e, "atype") == "createUser";
     let made = audited.events().iter().filter(create).count();
     assert_eq!(made, 2, "what was refused is no createUser");
