@@ -7,11 +7,14 @@
 
 mod guard;
 mod logger;
+mod redact;
 mod target;
 mod verbosity;
 
 pub use guard::{Caught, guarded, install};
-pub use logger::{Logger, Seldom, Severity, facility, iso8601, json_string, now_ms};
+pub use logger::{
+    Logger, Seldom, Severity, facility, iso8601, json_string, now_ms, put_aside, write_to_syslog,
+};
 pub use target::{LogTarget, Rotation};
 pub use verbosity::Verbosity;
 

@@ -119,6 +119,8 @@ pub struct Logger {
     /// How much is logged of each component.
     pub verbosity: Verbosity,
     quiet: AtomicBool,
+    /// What clients have sent is not shown.
+    pub(crate) redacts: AtomicBool,
     sink: Mutex<Sink>,
     global: Mutex<RamLog>,
     startup: Mutex<RamLog>,
@@ -169,6 +171,7 @@ impl Logger {
         Logger {
             verbosity: Verbosity::new(level),
             quiet: AtomicBool::new(quiet),
+            redacts: AtomicBool::new(false),
             sink: Mutex::new(sink),
             global: Mutex::default(),
             startup: Mutex::default(),
@@ -337,8 +340,11 @@ impl Logger {
 
 /// Renames the log's file to a name with the time, as mongod does. If that name is taken it also gets a
 /// number, so that no file is overwritten. The caller holds the lock of the log, so that no other rotation
-/// takes the name.
-fn put_aside(path: &Path, now: i64) -> io::Result<()> {
+/// takes the name. Returns the new name.
+///
+/// # Errors
+/// The file cannot be renamed.
+pub fn put_aside(path: &Path, now: i64) -> io::Result<PathBuf> {
     let named = |suffix: &str| {
         let mut to = path.as_os_str().to_owned();
         to.push(".");
@@ -351,7 +357,9 @@ fn put_aside(path: &Path, now: i64) -> io::Result<()> {
         .chain(numbered)
         .map(|suffix| named(&suffix))
         .find(|to| to.symlink_metadata().is_err());
-    std::fs::rename(path, free.unwrap_or_else(|| named("old")))
+    let to = free.unwrap_or_else(|| named("old"));
+    std::fs::rename(path, &to)?;
+    Ok(to)
 }
 
 /// The time of a renamed log: `2026-01-31T08-09-10`, UTC.
@@ -391,6 +399,11 @@ const FACILITIES: &[(&str, i32)] = &[
 pub fn facility(name: &str) -> Option<i32> {
     let found = FACILITIES.iter().find(|(n, _)| *n == name);
     found.map(|(_, number)| *number)
+}
+
+/// Writes an informational line into the system's log.
+pub fn write_to_syslog(facility: i32, line: &str) {
+    to_syslog(facility, Severity::Info, line);
 }
 
 fn to_syslog(facility: i32, severity: Severity, line: &str) {

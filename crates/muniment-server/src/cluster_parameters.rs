@@ -272,7 +272,7 @@ pub fn load(server: &ServerState) {
 
 /// Warns that a stored parameter cannot be `done`, such as read.
 fn warn(server: &ServerState, name: &str, done: &str, error: &Error) {
-    let attr = doc! { "parameter": name, "error": error.to_string() };
+    let attr = doc! { "parameter": name, "error": server.log.error(error) };
     let message = format!("A stored cluster parameter cannot be {done}");
     server.log.log(
         Severity::Warning,

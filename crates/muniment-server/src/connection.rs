@@ -75,10 +75,13 @@ pub struct Connection {
     touched: usize,
 }
 
-/// Gives the memory of replies back. The connection's cursors may live long and hold on to the account.
+/// Gives the memory of replies back, since the connection's cursors may live long and hold on to the account,
+/// and notes that its user is gone.
 impl Drop for Connection {
     fn drop(&mut self) {
         self.room.holds(0);
+        let reason = "the client has disconnected";
+        let _ = auth::audit_logout(&self.server, &self.shared, &self.local, reason);
     }
 }
 
@@ -233,7 +236,7 @@ impl Connection {
             "Error receiving request from client. Ending connection from remote",
             Some(&doc! {
                 "error": doc! {
-                    "code": e.code().0, "codeName": e.code().name().as_ref(), "errmsg": e.message(),
+                    "code": e.code().0, "codeName": e.code().name().as_ref(), "errmsg": self.server.log.text(e.message()),
                 },
                 "remote": &*self.shared.peer,
                 "connectionId": self.shared.id as i64,

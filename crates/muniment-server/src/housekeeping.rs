@@ -190,7 +190,7 @@ fn refresh_sessions(server: &Arc<ServerState>) {
             20712,
             "LogicalSessionCacheRefresh",
             "Sessions could not be written; will try again at the next refresh interval",
-            Some(&doc! { "error": e.to_string() }),
+            Some(&doc! { "error": server.log.error(&e) }),
         );
     }
 }
@@ -213,10 +213,13 @@ fn ttl_pass(server: &Arc<ServerState>) {
             server.metrics.ttl_passes.fetch_add(1, Relaxed);
             server.metrics.ttl_deleted.fetch_add(done.deleted, Relaxed);
             for (namespace, e) in done.failed {
-                ttl_failed(server, &doc! { "ns": namespace, "error": e.to_string() });
+                ttl_failed(
+                    server,
+                    &doc! { "ns": namespace, "error": server.log.error(&e) },
+                );
             }
         }
-        Some(Err(e)) => ttl_failed(server, &doc! { "error": e.to_string() }),
+        Some(Err(e)) => ttl_failed(server, &doc! { "error": server.log.error(&e) }),
     }
 }
 
@@ -242,7 +245,9 @@ fn guarded<T>(server: &ServerState, job: &str, run: impl FnOnce() -> T) -> Optio
                 23081,
                 job,
                 "A background job panicked; this is a bug",
-                Some(&doc! { "what": caught.message, "backtrace": caught.report }),
+                Some(
+                    &doc! { "what": server.log.text(&caught.message), "backtrace": caught.report },
+                ),
             );
             None
         }

@@ -9,6 +9,7 @@
 
 #![recursion_limit = "512"]
 
+mod audit;
 mod auth;
 mod catalog_figures;
 pub mod cluster_parameters;
@@ -53,13 +54,14 @@ mod stack;
 mod startup;
 mod state;
 mod transactions;
+mod uuid;
 mod watch;
 
 pub use muniment_logger::{LogTarget, Rotation};
 pub use muniment_member::ClusterAuth;
 pub use muniment_tls::{Mode as TlsMode, Protocol, Settings as TlsSettings};
 pub use muniment_wire::compress::NEGOTIABLE;
-pub use options::{MakeDbPath, OptionNote, ServerOptions};
+pub use options::{AuditOptions, AuditTarget, MakeDbPath, OptionNote, ServerOptions};
 pub use profiler::check_filter as check_profile_filter;
 pub use registry::{CommandSpec, Kind, Target, registry};
 pub use server::{MAX_WIRE_VERSION, MONGODB_VERSION, Server, VERSION, build_info};

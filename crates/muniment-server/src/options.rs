@@ -1,7 +1,7 @@
 //! The options with which a server is started.
 
 use muniment_io::Machine;
-use muniment_logger::LogTarget;
+use muniment_logger::{LogTarget, Rotation};
 use muniment_storage::EngineKind;
 use muniment_value::DocBuf;
 use muniment_wire::Compressor;
@@ -63,8 +63,12 @@ pub struct ServerOptions {
     pub journal_commit_interval: Duration,
     /// Opens a data directory whose journal is damaged in its middle, and loses everything after the damage.
     pub accept_data_loss: bool,
+    /// The audit log, if there is to be one.
+    pub audit: Option<AuditOptions>,
     /// Where the log goes.
     pub log: LogTarget,
+    /// What clients have sent is not shown in the log.
+    pub redacts_log: bool,
     /// Verbosity 0–5.
     pub verbosity: i32,
     /// Leave connection events out of the log.
@@ -100,6 +104,44 @@ pub struct ServerOptions {
     /// The machine that the server runs on. A simulator's machine has no threads, and runs the server's work
     /// itself.
     pub machine: Machine,
+}
+
+/// The audit log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AuditOptions {
+    /// Where it goes.
+    pub target: AuditTarget,
+    /// A query for events, which selects those that are written; without it all are.
+    pub filter: Option<DocBuf>,
+}
+
+impl AuditOptions {
+    /// The path of the audit log, if it goes to a file.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.target {
+            AuditTarget::File { path, .. } => Some(path),
+            AuditTarget::Syslog { .. } | AuditTarget::Console => None,
+        }
+    }
+}
+
+/// Where the audit log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuditTarget {
+    /// A file, which keeps what it has.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// How it is rotated.
+        rotation: Rotation,
+    },
+    /// The system's log.
+    Syslog {
+        /// Its facility, as `syslog(3)` has it.
+        facility: i32,
+    },
+    /// Standard output.
+    Console,
 }
 
 /// Whether a missing data directory is created.
@@ -153,7 +195,9 @@ impl Default for ServerOptions {
             oplog_min_retention: None,
             journal_commit_interval: Duration::from_millis(100),
             accept_data_loss: false,
+            audit: None,
             log: LogTarget::Stdout,
+            redacts_log: false,
             verbosity: 0,
             quiet: false,
             javascript: true,

@@ -29,6 +29,8 @@ pub struct Parameters {
     pub mechanisms: crate::auth::Mechanisms,
     /// scramIterationCount and scramSHA256IterationCount.
     pub scram: crate::auth::Iterations,
+    /// auditAuthorizationSuccess.
+    pub audit_successes: AtomicBool,
     /// enableTestCommands.
     pub test_commands: AtomicBool,
     /// honorSystemUmask.
@@ -80,6 +82,8 @@ pub struct Parameters {
     pub require_api_version: AtomicBool,
     /// quiet.
     pub quiet: AtomicBool,
+    /// redactClientLogData.
+    pub redacts: AtomicBool,
     /// The limit of how fast connections are accepted.
     pub ingress: crate::ingress::Settings,
     /// notablescan.
@@ -98,6 +102,7 @@ impl Default for Parameters {
             member: Arc::default(),
             mechanisms: crate::auth::Mechanisms::default(),
             scram: crate::auth::Iterations::default(),
+            audit_successes: AtomicBool::new(false),
             test_commands: AtomicBool::new(false),
             honors_umask: AtomicBool::new(false),
             ttl_enabled: AtomicBool::new(true),
@@ -123,6 +128,7 @@ impl Default for Parameters {
             write_tickets: AtomicI64::new(muniment_exec::TICKETS),
             require_api_version: AtomicBool::new(false),
             quiet: AtomicBool::new(false),
+            redacts: AtomicBool::new(false),
             recovers_alone: AtomicBool::new(false),
             shutdown_patience_ms: AtomicI64::new(SHUTDOWN_PATIENCE_SECS * 1000),
             ingress: crate::ingress::Settings::default(),
@@ -210,6 +216,13 @@ pub const ALL: &[Parameter] = &[
         doc: "A replica set may have more than one arbiter",
         get: |s| v(s.parameters.member.many_arbiters.load(Relaxed)),
         set: Set::StartBool(|p| &p.member.many_arbiters),
+        apply: nothing,
+    },
+    Parameter {
+        name: "auditAuthorizationSuccess",
+        doc: "Whether the audit log also has the reads and writes that were allowed",
+        get: |s| v(s.parameters.audit_successes.load(Relaxed)),
+        set: Set::Bool(|p| &p.audit_successes),
         apply: nothing,
     },
     Parameter {
@@ -512,6 +525,13 @@ pub const ALL: &[Parameter] = &[
         get: |s| v(s.parameters.recovers_alone.load(Relaxed)),
         set: Set::StartBool(|p| &p.recovers_alone),
         apply: nothing,
+    },
+    Parameter {
+        name: "redactClientLogData",
+        doc: "The log shows no values of what clients send and store",
+        get: |s| v(s.log.redacts()),
+        set: Set::Bool(|p| &p.redacts),
+        apply: |s| s.log.set_redacts(s.parameters.redacts.load(Relaxed)),
     },
     Parameter {
         name: "replMemberRoutes",

@@ -8,7 +8,6 @@
 
 use crate::auth;
 use crate::metrics::OpKind;
-use crate::options::ServerOptions;
 use crate::profiling::Profile;
 use crate::registry::{Kind, Statements};
 use crate::request::KEEP_COMMAND;
@@ -47,16 +46,6 @@ fn keeps(p: &Profile, record: Doc<'_>, slow: bool, server: &ServerState) -> bool
         None => slow && sample(server),
     };
     p.level == 2 || chosen()
-}
-
-/// The options' setting for all databases. The filter has already been checked ([`check_filter`]).
-pub fn default_of(options: &ServerOptions) -> Profile {
-    let filter = options.profile_filter.as_ref();
-    let parsed = |d: &DocBuf| Filter::parse(d.as_doc(), &QueryContext::new()).ok();
-    Profile {
-        level: options.profile_level,
-        filter: filter.and_then(parsed),
-    }
 }
 
 /// Reads the option `operationProfiling.filter`, a query in JSON.
@@ -449,10 +438,11 @@ fn log(f: &Finished<'_>) {
     let app_name = f.caller.conn.client.lock().app_name.clone();
     let mut attr = doc! { "type": "command", "ns": f.op.namespace() };
     attr.append_some("appName", app_name.as_deref());
-    attr.append("command", command(f, None, KEEP_COMMAND));
+    let log = &f.caller.server.log;
+    attr.append("command", log.document(command(f, None, KEEP_COMMAND)));
     if let Some(origin) = f.op.origin() {
         let command = origin.command().abridged(KEEP_COMMAND);
-        attr.append("originatingCommand", command);
+        attr.append("originatingCommand", log.document(command));
     }
     let plan = f.op.plan_figures();
     attr.append_some("planSummary", plan.summary.as_deref());
@@ -462,14 +452,14 @@ fn log(f: &Finished<'_>) {
     if let Some(e) = f.error {
         attr.append("ok", 0);
         attr.append("errCode", e.code().0);
-        attr.append("errMsg", e.message());
+        attr.append("errMsg", log.text(e.message()));
     }
     attr.append("reslen", f.reply_bytes as i64);
     attr.append("locks", locks(f.spec.kind));
     attr.append("remote", &*f.caller.conn.peer);
     attr.append("protocol", "op_msg");
     attr.append("durationMillis", f.took.as_millis() as i64);
-    f.caller.server.log.log(
+    log.log(
         Severity::Info,
         "COMMAND",
         51803,

@@ -3,7 +3,10 @@
 //!
 //! Invariant: whether any database has a level or a filter of its own costs one atomic read.
 
+use crate::options::ServerOptions;
+use muniment_query::QueryContext;
 use muniment_query::filter::Filter;
+use muniment_value::DocBuf;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -27,6 +30,16 @@ impl Profile {
     /// True if it has an effect on what is logged or recorded.
     pub fn acts(&self) -> bool {
         self.level > 0 || self.filter.is_some()
+    }
+}
+
+/// The options' setting for all databases. The filter has already been checked ([`check_filter`](crate::profiler::check_filter)).
+pub fn default_of(options: &ServerOptions) -> Profile {
+    let filter = options.profile_filter.as_ref();
+    let parsed = |d: &DocBuf| Filter::parse(d.as_doc(), &QueryContext::new()).ok();
+    Profile {
+        level: options.profile_level,
+        filter: filter.and_then(parsed),
     }
 }
 

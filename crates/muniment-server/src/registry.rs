@@ -1,5 +1,6 @@
 //! The declaration of a command, and the sorted registry of all commands.
 
+use crate::audit::Audits;
 use crate::auth::Needs;
 use crate::context::{CommandContext, Request};
 use crate::generic::Generic;
@@ -142,6 +143,8 @@ pub struct CommandSpec {
     pub before_first_user: fn(&Request<'_>) -> bool,
     /// Whether its body may hold a password or a key: it is never shown, logged or recorded then.
     pub secret: Secret,
+    /// The event that it leaves in the audit log, beside the check of its user's rights.
+    pub audits: Option<Audits>,
     /// The kind that it counts as.
     pub op: OpKind,
     /// What its first element is.
@@ -221,6 +224,7 @@ impl CommandSpec {
             needs,
             before_first_user: |_| false,
             secret: Secret::Never,
+            audits: None,
             name: "",
             aliases: &[],
             doc: "",

@@ -1,5 +1,6 @@
 //! Starts and ends a server.
 
+use crate::audit::{self, Audit};
 use crate::hangups::Hangups;
 use crate::listener::{Listener, Waker};
 use crate::oplog_window;
@@ -99,15 +100,12 @@ impl Server {
         }
         let parameters = parameters_of(&options)?;
         muniment_query::running::set_javascript(options.javascript);
-        log.set_level(parameters.log_level.load(Ordering::Relaxed) as i32);
-        crate::parameters::verbosity_at_start(&options.parameters, &log)?;
-        log_start(&log, &options);
-        startup::warn(&log, &options);
+        begin_log(&log, &options, &parameters)?;
+        let begins = stays.is_none();
+        let audit = Audit::open(options.audit.as_ref(), &log)?;
         let told = stays.as_ref().map(|s| s.told).unwrap_or_default();
-        let trust = match &stays {
-            Some(stays) => stays.trust.clone(),
-            None => read_trust(&options)?,
-        };
+        let kept = stays.as_ref().map(|stays| stays.trust.clone());
+        let trust = kept.map_or_else(|| read_trust(&options), Ok)?;
         startup::warn_of_certificates(&log, trust.tls.as_deref());
         let max_conns = startup::raise_file_limit(options.max_conns, &log);
         make_directory(&options, &log)?;
@@ -123,6 +121,7 @@ impl Server {
             Parts {
                 engine: opened.engine,
                 log,
+                audit,
                 parameters,
                 port: listener.port(),
                 max_conns,
@@ -134,9 +133,10 @@ impl Server {
                 told,
             },
         )?;
-        if state.options.handle_signals {
-            signals::serve(&state);
+        if begins {
+            audit::starts(&state)?;
         }
+        signals::serve(&state);
         let mut server = Server {
             state: Arc::clone(&state),
             listener: Arc::clone(&listener),
@@ -238,6 +238,7 @@ impl Server {
         self.ended = true;
         let closed = self.stop(reason);
         if self.state.lifecycle.is_asked_to_end() {
+            audit::ended(&self.state);
             leave(&self.listener, &options, &log, closed.is_err());
             return closed.map(|()| None);
         }
@@ -285,6 +286,7 @@ impl Server {
         }
         let closed = self.stop(reason);
         let state = &self.state;
+        audit::ended(state);
         leave(&self.listener, &state.options, &state.log, closed.is_err());
         closed
     }
@@ -494,7 +496,7 @@ pub(crate) fn open_state(options: ServerOptions, parts: Parts) -> Result<Arc<Ser
         .on_validation_failure(Box::new(move |ns, info| {
             if let Some(state) = weak.upgrade() {
                 let mut attr = doc! { "namespace": ns };
-                attr.append_all(info);
+                attr.append_all(state.log.document(info.to_buf()).as_doc());
                 state.log.log(
                     Severity::Warning,
                     "STORAGE",
@@ -629,6 +631,15 @@ fn warn_of_missed(listener: &Listener, log: &Logger) {
     }
 }
 
+/// Sets how much is logged, and logs what a start says of itself.
+fn begin_log(log: &Logger, options: &ServerOptions, parameters: &Parameters) -> Result<()> {
+    log.set_level(parameters.log_level.load(Ordering::Relaxed) as i32);
+    crate::parameters::verbosity_at_start(&options.parameters, log)?;
+    log_start(log, options);
+    startup::warn(log, options);
+    Ok(())
+}
+
 /// The files that the options name, which may be in the data directory.
 fn named_files(options: &ServerOptions) -> Vec<PathBuf> {
     let log = match &options.log {
@@ -646,7 +657,9 @@ fn named_files(options: &ServerOptions) -> Vec<PathBuf> {
         &tls.cluster_ca_file,
         &tls.crl_file,
     ];
+    let audit = options.audit.as_ref().and_then(|a| a.path());
     log.into_iter()
+        .chain(audit.map(Path::to_path_buf))
         .chain(others.into_iter().flatten().cloned())
         .collect()
 }
@@ -654,9 +667,13 @@ fn named_files(options: &ServerOptions) -> Vec<PathBuf> {
 /// # Errors
 /// 2 BadValue for a file among those of the database.
 fn open_log(options: &ServerOptions) -> Result<Logger> {
-    if let LogTarget::File { path, .. } = &options.log
-        && muniment_storage::is_of_data(&options.dbpath, path)
-    {
+    let log = match &options.log {
+        LogTarget::File { path, .. } => Some(path.as_path()),
+        _ => None,
+    };
+    let audit = options.audit.as_ref().and_then(|a| a.path());
+    let mut both = log.into_iter().chain(audit);
+    if let Some(path) = both.find(|path| muniment_storage::is_of_data(&options.dbpath, path)) {
         return Err(Error::bad_value(format!(
             "the log {} would lie among the files of the database in {}: choose another name",
             path.display(),
@@ -671,6 +688,7 @@ fn open_log(options: &ServerOptions) -> Result<Logger> {
         Error::from(e).context(&format!("cannot open the log {path}: "))
     })?;
     log.set_local_time(options.log_local_time);
+    log.set_redacts(options.redacts_log);
     Ok(log)
 }
 
@@ -682,6 +700,7 @@ pub(crate) fn parameters_of(options: &ServerOptions) -> Result<Parameters> {
     p.sample_rate.store(rate, Ordering::Relaxed);
     set(&p.log_level, i64::from(options.verbosity));
     p.quiet.store(options.quiet, Ordering::Relaxed);
+    p.redacts.store(options.redacts_log, Ordering::Relaxed);
     set(
         &p.journal_interval_ms,
         options.journal_commit_interval.as_millis() as i64,

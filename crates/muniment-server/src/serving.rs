@@ -236,7 +236,7 @@ pub fn log_panic_of(log: &Logger, context: &str, caught: &Caught) {
         23081,
         context,
         "A connection panicked; this is a bug",
-        Some(&doc! { "what": &*caught.message, "backtrace": &*caught.report }),
+        Some(&doc! { "what": log.text(&caught.message), "backtrace": &*caught.report }),
     );
 }
 

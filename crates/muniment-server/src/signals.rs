@@ -13,10 +13,11 @@
 //! Invariant: the handler only writes to a pipe. A thread that lives as long as the process reads it, so that
 //! no signal has to wait for a client, and none is lost while the server begins anew.
 
+use crate::audit::{self, Logs, Who};
 use crate::state::ServerState;
 use muniment_logger::{Logger, Severity};
 use muniment_op::NeverInterrupted;
-use muniment_value::{ArrayBuf, DocBuf, Error, doc};
+use muniment_value::{ArrayBuf, DocBuf, Error, Result, doc};
 use parking_lot::{Condvar, Mutex};
 use std::ffi::CStr;
 use std::fs::{self, File};
@@ -134,9 +135,12 @@ fn install() {
     }
 }
 
-/// Directs the signals to this server from now on. It also ends if a signal came while its predecessor was
+/// Directs the signals to this server from now on, if its options say so. It also ends if a signal came while its predecessor was
 /// already beginning anew.
 pub(crate) fn serve(server: &Arc<ServerState>) {
+    if !server.options.handle_signals {
+        return;
+    }
     let mut target = TARGET.server.lock();
     *target = Some(Arc::downgrade(server));
     TARGET.set.notify_all();
@@ -177,7 +181,7 @@ fn handle(signal: i32, pid: i32, uid: i32, log: &Logger) {
     }
     match signal {
         libc::SIGUSR1 => {
-            if let Err(e) = log.rotate(CTX) {
+            if let Err(e) = rotate(log) {
                 log.log(
                     Severity::Error,
                     "CONTROL",
@@ -286,6 +290,15 @@ pub(crate) fn no_successor(log: &Logger, context: &str, e: &Error) {
         "No other member has taken over; the server ends all the same",
         Some(&doc! { "error": e.to_string() }),
     );
+}
+
+/// Rotates the logs of the server that runs, or the log alone while none does.
+fn rotate(log: &Logger) -> Result<()> {
+    let server = TARGET.server.lock().as_ref().and_then(Weak::upgrade);
+    match server {
+        Some(server) => audit::rotate(&server, &Who::server(), Logs::Both, CTX),
+        None => log.rotate(CTX).map_err(Error::from),
+    }
 }
 
 fn name(signal: i32) -> String {

@@ -2,6 +2,7 @@
 //!
 //! A function takes the part that it needs, and the whole only if it needs several.
 
+use crate::audit::Audit;
 use crate::auth::Auth;
 use crate::concern::WriteConcern;
 use crate::connections::Connections;
@@ -41,6 +42,8 @@ pub struct ServerState {
     pub failpoints: FailPoints,
     /// Users, and who has logged in.
     pub auth: Auth,
+    /// The audit log, if there is one.
+    pub audit: Option<Audit>,
     /// Settings that all members of a set have in common.
     pub settings: Settings,
     /// What `profile` has set.
@@ -72,6 +75,8 @@ pub struct Parts {
     pub engine: Arc<Database>,
     /// The log.
     pub log: Arc<Logger>,
+    /// See [`ServerState::audit`].
+    pub audit: Option<Audit>,
     /// Parsed parameters.
     pub parameters: Parameters,
     /// The bound TCP port.
@@ -123,8 +128,9 @@ impl ServerState {
             parameters: parts.parameters,
             failpoints: FailPoints::default(),
             auth: Auth::new(options.auth),
+            audit: parts.audit,
             settings: Settings::new(parts.engine.image_seconds()),
-            profiling: Profiling::new(crate::profiler::default_of(&options)),
+            profiling: Profiling::new(crate::profiling::default_of(&options)),
             connections: Connections::new(parts.max_conns),
             sessions: Sessions::new(&parts.engine.memory),
             snapshots: Snapshots::default(),

@@ -6,10 +6,12 @@
 use crate::config::{File, Setting, document};
 use crate::effects::number;
 use crate::effects::{Does, Opt};
-use crate::gathered::{Arg, Gathered};
+use crate::gathered::{Arg, AuditTo, Gathered};
 use crate::table::ALL;
 use muniment_options::{Group, HELP, Opt as Flag, Page, Takes};
-use muniment_server::{ClusterAuth, LogTarget, Rotation, ServerOptions, TlsMode};
+use muniment_server::{
+    AuditOptions, AuditTarget, ClusterAuth, LogTarget, Rotation, ServerOptions, TlsMode,
+};
 use muniment_value::{DocBuf, JsonMode, ValueBuf, doc};
 
 /// The option with this flag.
@@ -296,6 +298,7 @@ impl Gathered {
         if self.fork && self.log_path.is_none() && !self.to_syslog {
             return Err("--fork has to be used with --logpath or --syslog".to_string());
         }
+        self.choose_audit_log()?;
         self.choose_log()?;
         self.check_tls()?;
         // A key file says that not everybody may come.
@@ -327,6 +330,40 @@ impl Gathered {
         self.server.parsed = nested(&self.settings);
         self.server.argv = censored(argv);
         Ok((self.server, self.fork))
+    }
+
+    /// Decides where the audit log goes.
+    fn choose_audit_log(&mut self) -> Result<(), String> {
+        let asked = std::mem::take(&mut self.audit);
+        let Some(destination) = asked.destination else {
+            return match asked.path.is_some() || asked.filter.is_some() {
+                true => Err("--auditPath and --auditFilter need --auditDestination".to_string()),
+                false => Ok(()),
+            };
+        };
+        if asked.path.is_some() && destination != AuditTo::File {
+            return Err("--auditPath is for --auditDestination file only".to_string());
+        }
+        let target = match destination {
+            AuditTo::File => AuditTarget::File {
+                path: asked
+                    .path
+                    .ok_or("--auditDestination file has to be used with --auditPath")?,
+                rotation: self.rotation,
+            },
+            AuditTo::Syslog => AuditTarget::Syslog {
+                facility: self.syslog_facility,
+            },
+            AuditTo::Console if self.fork => {
+                return Err("--auditDestination console and --fork exclude each other".to_string());
+            }
+            AuditTo::Console => AuditTarget::Console,
+        };
+        self.server.audit = Some(AuditOptions {
+            target,
+            filter: asked.filter,
+        });
+        Ok(())
     }
 
     /// Decides where the log goes.

@@ -1,7 +1,7 @@
 //! The options that were given, before they are checked together.
 
 use muniment_server::{OptionNote, Rotation, ServerOptions};
-use muniment_value::ValueBuf;
+use muniment_value::{DocBuf, ValueBuf};
 use std::path::PathBuf;
 
 /// The task of the program.
@@ -33,6 +33,8 @@ pub struct Gathered {
     pub log_append: bool,
     /// `--logRotate`.
     pub rotation: Rotation,
+    /// `--auditDestination` and what belongs to it.
+    pub audit: AuditAsked,
     /// `--syslog`.
     pub to_syslog: bool,
     /// Whether `systemLog.destination` was given.
@@ -51,6 +53,28 @@ pub struct Gathered {
     pub(crate) settings: Vec<(String, ValueBuf)>,
     /// Whether the option that is being applied has recorded itself.
     pub(crate) noted: bool,
+}
+
+/// What was asked of the audit log.
+#[derive(Clone, Debug, Default)]
+pub struct AuditAsked {
+    /// `--auditDestination`.
+    pub destination: Option<AuditTo>,
+    /// `--auditPath`.
+    pub path: Option<PathBuf>,
+    /// `--auditFilter`.
+    pub filter: Option<DocBuf>,
+}
+
+/// Where the audit log goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditTo {
+    /// To a file.
+    File,
+    /// To the system's log.
+    Syslog,
+    /// To standard output.
+    Console,
 }
 
 /// The kind of an option's value, in the file and where it is shown.

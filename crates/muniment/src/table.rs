@@ -8,7 +8,7 @@ use crate::effects::{
     Opt, addresses, all_addresses, cache, compressors, destination, engine, idle, journal, number,
     only, oplog_size, opt, profile, replica_set, yes,
 };
-use crate::gathered::{Arg, Mode};
+use crate::gathered::{Arg, AuditTo, Mode};
 use crate::table_tls;
 use muniment_server::{Rotation, check_profile_filter};
 use muniment_value::ValueBuf;
@@ -675,19 +675,70 @@ const OPTIONS: &[Opt] = &[
         OFF,
         ENTERPRISE,
     ),
-    only(
+    opt(
         "redactClientLogData",
         "security.redactClientLogData",
         Arg::Flag,
-        OFF,
-        ENTERPRISE,
+        "the log shows no values of what clients send and store",
+        |g, v| {
+            g.server.redacts_log = yes(v);
+            Ok(())
+        },
     ),
-    only(
+    opt(
         "auditDestination",
         "auditLog.destination",
         Arg::Text,
-        &[],
-        ENTERPRISE,
+        "keep an audit log: file (needs --auditPath), syslog or console",
+        |g, v| {
+            g.audit.destination = Some(match v {
+                "file" => AuditTo::File,
+                "syslog" => AuditTo::Syslog,
+                "console" => AuditTo::Console,
+                _ => {
+                    return Err(format!(
+                        "'{v}' is not supported; there are file, syslog and console"
+                    ));
+                }
+            });
+            Ok(())
+        },
+    )
+    .words(&["file", "syslog", "console"]),
+    only(
+        "auditFormat",
+        "auditLog.format",
+        Arg::Text,
+        &["JSON"],
+        "only JSON: the audit log has one JSON document a line, and BSON is not supported",
+    ),
+    only(
+        "auditSchema",
+        "auditLog.schema",
+        Arg::Text,
+        &["mongo"],
+        "only mongo: events have MongoDB's own form, and OCSF is not supported",
+    ),
+    opt(
+        "auditPath",
+        "auditLog.path",
+        Arg::Text,
+        "file of the audit log",
+        |g, v| {
+            g.audit.path = Some(PathBuf::from(v)).filter(|_| !v.is_empty());
+            Ok(())
+        },
+    )
+    .files(),
+    opt(
+        "auditFilter",
+        "auditLog.filter",
+        Arg::Text,
+        "a query for the events of the audit log; without it all are written",
+        |g, v| {
+            g.audit.filter = Some(check_profile_filter(&document(v)?)?);
+            Ok(())
+        },
     ),
     opt(
         "replSet",

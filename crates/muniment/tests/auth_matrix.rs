@@ -197,6 +197,7 @@ const COMMANDS: &str = "
 {listIndexes: 'COLL'}
 {listSearchIndexes: 'COLL'}
 {lockInfo: 1}
+{logApplicationMessage: 'x'}
 {logRotate: 1}
 {rotateCertificates: 1}
 {mapReduce: 'COLL', map: 'function() {}', reduce: 'function() {}', out: {inline: 1}}

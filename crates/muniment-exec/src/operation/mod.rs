@@ -1,6 +1,7 @@
 //! Running operations: their identity, their limits, their counters, and how to stop them.
 
 mod beside;
+mod catalog;
 mod figures;
 mod origin;
 mod plan;
@@ -10,6 +11,7 @@ mod room;
 mod session;
 mod statement;
 
+pub use catalog::CatalogChange;
 pub use figures::{Counters, PlanFigures};
 pub use origin::Origin;
 pub(crate) use plan::ChosenPlan;
@@ -66,6 +68,8 @@ pub struct OpStart {
     pub part_of: Option<Arc<OpContext>>,
     /// The account with which the connection books the memory of its replies.
     pub reply_room: Option<Arc<ReplyRoom>>,
+    /// The operation notes the changes of the catalog that it makes ([`CatalogChange`]).
+    pub audited: bool,
 }
 
 /// One running operation. Stages ask it through [`Interrupt`].
@@ -111,6 +115,8 @@ pub struct OpContext {
     pool: OnceLock<Arc<TicketPool>>,
     /// The memory of the parsed command, if the command is large.
     parsed: Mutex<Option<Share>>,
+    /// The changes of the catalog that it has made, if it is audited.
+    catalog: Option<Mutex<Vec<CatalogChange>>>,
     /// A reference to itself, for a thread that works for it.
     me: Weak<OpContext>,
     /// Things that last as long as the operation, such as its JavaScript engine.
@@ -159,6 +165,7 @@ impl OpContext {
     fn new(id: u32, mut start: OpStart) -> Arc<OpContext> {
         let started = start.began.unwrap_or_else(Instant::now);
         let whole = start.part_of.take();
+        let catalog = start.audited.then(Mutex::default);
         Arc::new_cyclic(|me| OpContext {
             id,
             limits: Operation::new(started, start.max_time)
@@ -184,6 +191,7 @@ impl OpContext {
             failure: OnceLock::new(),
             pool: OnceLock::new(),
             parsed: Mutex::new(None),
+            catalog,
             announcer: Announcer::default(),
             counters: Counters::default(),
             me: me.clone(),

@@ -2,7 +2,7 @@
 //! lock.
 
 use crate::database::Database;
-use crate::operation::OpContext;
+use crate::operation::{CatalogChange, OpContext};
 use crate::source::Source;
 use muniment_op::{Lock, Locked};
 use muniment_storage::{Collection, CollectionOptions};
@@ -40,6 +40,7 @@ pub(crate) fn create_collection_as(
         Source::Collection(_) | Source::Buckets(_) | Source::Absent => {}
     }
     let store = &engine.store;
+    let mut first = is_first(engine, op, namespace);
     let created = match op.transaction() {
         Some(t) => store.begin_collection_in(t, namespace, options, uuid, op),
         None => store.begin_collection(namespace, options, uuid, op),
@@ -47,7 +48,29 @@ pub(crate) fn create_collection_as(
     // The record is durable only after `settle`. The names are unlocked before that, so that other
     // operations do not wait for this one's disk write.
     drop(names);
+    first.note(op);
+    op.note_change(|| CatalogChange::CreatedCollection(namespace.to_string()));
     store.settle(created)
+}
+
+/// The database that a new collection or view is the first one of.
+pub(crate) struct First(Option<String>);
+
+/// Whether a new collection or view will be the first one of its database. Only an audited operation
+/// looks.
+pub(crate) fn is_first(engine: &Database, op: &OpContext, namespace: &str) -> First {
+    let (db, _) = namespace.split_once('.').unwrap_or((namespace, ""));
+    let first = op.is_audited() && engine.store.collections(db).is_empty();
+    First(first.then(|| db.to_string()))
+}
+
+impl First {
+    /// Notes that the database has come into being.
+    pub(crate) fn note(&mut self, op: &OpContext) {
+        if let Some(db) = self.0.take() {
+            op.note_change(|| CatalogChange::CreatedDatabase(db));
+        }
+    }
 }
 
 /// Keeps other operations from creating a collection or a view while this is held.

@@ -4,9 +4,9 @@
 //! no chain of views is longer than [`MAX_DEPTH`] or leads back to itself.
 
 use crate::database::Database;
-use crate::operation::OpContext;
+use crate::operation::{CatalogChange, OpContext};
 use crate::source::Source;
-use crate::verbs::create::lock_names;
+use crate::verbs::create::{is_first, lock_names};
 use crate::verbs::write::change::Done;
 use crate::verbs::write::document::check_depth;
 use crate::verbs::write::slices::Slices;
@@ -125,7 +125,17 @@ pub(crate) fn create_view(
             Code::NamespaceExists,
             format!("A view already exists. NS: {namespace}"),
         )),
-        Source::Buckets(_) | Source::Absent => put_view(engine, op, names, namespace, view),
+        Source::Buckets(_) | Source::Absent => {
+            let mut first = is_first(engine, op, namespace);
+            put_view(engine, op, names, namespace, view)?;
+            first.note(op);
+            op.note_change(|| CatalogChange::CreatedView {
+                namespace: namespace.to_string(),
+                on: view.on.clone(),
+                pipeline: view.pipeline.clone(),
+            });
+            Ok(())
+        }
     }
 }
 

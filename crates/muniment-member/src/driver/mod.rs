@@ -217,7 +217,7 @@ impl Driver {
             21_336,
             "ReplCoord",
             message,
-            Some(&doc! { "error": e.to_string() }),
+            Some(&doc! { "error": self.set.home.log.error(e) }),
         );
     }
 
@@ -229,9 +229,9 @@ impl Driver {
             21_128,
             "ReplCoord",
             message,
-            Some(&doc! { "error": e.to_string() }),
+            Some(&doc! { "error": self.set.home.log.error(e) }),
         );
-        let why = format!("{message}: {e}");
+        let why = format!("{message}: {}", self.set.home.log.error(e));
         self.set.home.lifecycle.request_stop(&why);
     }
 }

@@ -70,9 +70,9 @@ pub fn run(set: &ReplicaSet, node: &Node, leader: MemberId, at_least: u64) {
             .request_restart(Restart::Synced(Box::new(copied))),
         Err(e) => {
             node.progress.lock().failed(e.message());
-            let attr = doc! { "leader": leader as i64, "error": e.to_string() };
-            let failed = "Initial sync failed; it will be tried again";
             let log = &set.home.log;
+            let attr = doc! { "leader": leader as i64, "error": log.error(&e) };
+            let failed = "Initial sync failed; it will be tried again";
             log.info("INITSYNC", 21_200, "initialsync", failed, &attr);
             // The end of the server ends the pause as well.
             let _ = sleep_until(Instant::now() + PAUSE, &Stopping(&set.home.lifecycle));

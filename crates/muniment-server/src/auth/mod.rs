@@ -19,11 +19,13 @@ pub use sasl::{
 pub use store::{DB, ROLES, USERS, all, find, mechanisms_of, privileges_of, remove, replace};
 pub use user::{Restrictions, User};
 
+use crate::audit::Who;
 use crate::connections::ConnShared;
 use crate::context::{ConnLocal, Request};
 use crate::registry::{CommandSpec, Secret};
 use crate::state::ServerState;
 use muniment_auth::action::{Action, Actions};
+use muniment_auth::names::UserName;
 use muniment_auth::resource::Target;
 use muniment_logger::Severity;
 use muniment_member::Proof;
@@ -179,7 +181,31 @@ pub fn hidden(spec: &CommandSpec, body: Doc<'_>, namespace: &str) -> Option<DocB
     })
 }
 
-/// Whether a value has, at any depth, a document that is a command whose body may hold a password or a key.
+/// As [`hidden`], for a command with the documents beside it.
+pub fn hidden_request(
+    spec: &CommandSpec,
+    request: &Request<'_>,
+    namespace: &str,
+) -> Option<DocBuf> {
+    let named = request.documents("nsInfo").any(names_users);
+    let namespace = if named { USERS } else { namespace };
+    hidden(spec, request.body, namespace)
+}
+
+/// Whether a document is about what is stored of users: an operation of applyOps, or a namespace of
+/// bulkWrite.
+fn names_users(d: Doc<'_>) -> bool {
+    d.get_str("ns") == Some(USERS)
+}
+
+/// Whether the body of a bulkWrite writes to what is stored of users.
+pub fn writes_users_in_bulk(body: Doc<'_>) -> bool {
+    let named = body.get_array("nsInfo").unwrap_or(Doc::EMPTY);
+    named.values().filter_map(|v| v.as_doc()).any(names_users)
+}
+
+/// Whether a value has, at any depth, a document that is a command whose body may hold a password or a key,
+/// or that is about what is stored of users.
 pub fn is_secret(v: Value<'_>) -> bool {
     secret_within(v, 0)
 }
@@ -196,7 +222,7 @@ fn secret_within(v: Value<'_>, depth: usize) -> bool {
         Some(Secret::Within | Secret::Never) | None => false,
     };
     // What is nested too deeply to be looked at may hold anything.
-    own || depth > MAX_NESTED || d.values().any(|v| secret_within(v, depth + 1))
+    own || names_users(d) || depth > MAX_NESTED || d.values().any(|v| secret_within(v, depth + 1))
 }
 
 /// Looks a connection's user up again if users or roles have changed since. A user who is gone, or whose
@@ -215,6 +241,11 @@ fn refresh(server: &ServerState, conn: &ConnShared, local: &mut ConnLocal) {
     });
     // A user who was dropped and created again is another one.
     let same = now.filter(|now| now.id == user.id && now.may_come_from(conn));
+    if same.is_none() {
+        // The user is logged out, whether or not that can be written.
+        let reason = "the user was dropped, or may no longer come from there";
+        let _ = audit_logout(server, conn, local, reason);
+    }
     local.user = same.map(Arc::new);
     *conn.user.lock() = local.user.as_ref().map(|u| Arc::clone(&u.key));
 }
@@ -269,6 +300,33 @@ pub fn own_session(
     }
 }
 
+/// The originator of an event of the audit log: a connection with its user. Another member of the set, which
+/// has proven itself, counts as the user `__system`.
+pub fn who(conn: &ConnShared, local: &ConnLocal) -> Who {
+    let user = local.user.as_ref();
+    let user = user.map(|user| (&user.name, user.roles.as_slice()));
+    match (user, &local.proof) {
+        (None, Proof::Given) => Who::of(conn, Some((&UserName::new("__system", "local"), &[]))),
+        (user, _) => Who::of(conn, user),
+    }
+}
+
+/// Notes in the audit log that a connection's user, if there is one, is about to be logged out.
+///
+/// # Errors
+/// 96 OperationFailed if it cannot be written.
+pub fn audit_logout(
+    server: &ServerState,
+    conn: &ConnShared,
+    local: &ConnLocal,
+    reason: &str,
+) -> Result<()> {
+    match (&server.audit, &local.user) {
+        (Some(audit), Some(user)) => audit.logs_out(&who(conn, local), &user.name, reason),
+        _ => Ok(()),
+    }
+}
+
 /// Ends the login of a connection.
 pub fn log_out(conn: &ConnShared, local: &mut ConnLocal) {
     local.user = None;
@@ -297,7 +355,7 @@ fn tell(server: &ServerState, conn: &ConnShared, said: Said<'_>) {
         "db": said.db,
         "result": said.error.map_or(0, |e| e.code().0),
     };
-    attr.append_some("error", said.error.map(|e| e.to_string()));
+    attr.append_some("error", said.error.map(|e| server.log.error(e)));
     let (id, msg) = match said.error {
         None => (5_286_306, "Successfully authenticated"),
         Some(_) => (5_286_307, "Failed to authenticate"),

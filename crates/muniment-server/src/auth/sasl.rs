@@ -5,7 +5,8 @@
 //! answer; a connection keeps one conversation at most, of a few hundred bytes.
 
 use super::store::{self, USERS};
-use super::{EXTERNAL, Said, log_out, tell};
+use super::{EXTERNAL, Said, log_out, tell, who};
+use crate::audit::Login;
 use crate::connections::{ConnShared, address_of};
 use crate::context::ConnLocal;
 use crate::state::ServerState;
@@ -186,6 +187,27 @@ pub fn start(
     begin: &Begin<'_>,
 ) -> Result<DocBuf> {
     local.login = None;
+    let begun = first_message(server, conn, local, on, begin);
+    if let (Err(e), false) = (&begun, begin.speculative) {
+        // The try has failed, whether or not that can be written.
+        let login = Login {
+            user: "",
+            db: begin.db,
+            mechanism: begin.mechanism,
+        };
+        let _ = audit(server, conn, local, &login, Some(e));
+    }
+    begun
+}
+
+/// Answers the first message of a conversation.
+fn first_message(
+    server: &ServerState,
+    conn: &ConnShared,
+    local: &mut ConnLocal,
+    on: &dyn Interrupt,
+    begin: &Begin<'_>,
+) -> Result<DocBuf> {
     check_enabled(server, begin.mechanism)?;
     let mechanism = Mechanism::from_name(begin.mechanism);
     let mechanism = mechanism.ok_or_else(|| unavailable(begin.mechanism))?;
@@ -330,7 +352,13 @@ pub fn go_on(
             false => Err(failed()),
         };
     }
-    let tried = prove(server, conn, local, &mut login, payload);
+    let proven = prove(server, conn, local, &mut login, payload);
+    let named = Login {
+        user: &login.name.user,
+        db: &login.name.db,
+        mechanism: login.mechanism.name(),
+    };
+    let tried = audited(server, conn, local, &named, proven);
     let said = |error| Said {
         mechanism: login.mechanism.name(),
         user: &login.name.user,
@@ -349,12 +377,51 @@ pub fn go_on(
         }
         Err(e) => {
             tell(server, conn, said(Some(&e)));
-            note_failure(server, conn);
-            Err(match e.code() {
-                Code::ProtocolError => e,
-                _ => failed(),
-            })
+            Err(told_of_failure(server, conn, e))
         }
+    }
+}
+
+/// Counts a failure, and returns what the client is told of it.
+fn told_of_failure(server: &ServerState, conn: &ConnShared, e: Error) -> Error {
+    // A login that cannot be audited says nothing about the client.
+    if e.code() != Code::OperationFailed {
+        note_failure(server, conn);
+    }
+    match e.code() {
+        Code::ProtocolError | Code::OperationFailed => e,
+        _ => failed(),
+    }
+}
+
+/// Notes a try to log in in the audit log.
+fn audit(
+    server: &ServerState,
+    conn: &ConnShared,
+    local: &ConnLocal,
+    login: &Login<'_>,
+    error: Option<&Error>,
+) -> Result<()> {
+    match &server.audit {
+        Some(audit) => audit.authenticated(&who(conn, local), login, error),
+        None => Ok(()),
+    }
+}
+
+/// Notes how a try to log in came out. A login that the audit log cannot tell of ends at once.
+fn audited<T>(
+    server: &ServerState,
+    conn: &ConnShared,
+    local: &mut ConnLocal,
+    login: &Login<'_>,
+    came: Result<T>,
+) -> Result<T> {
+    match audit(server, conn, local, login, came.as_ref().err()) {
+        Err(e) if came.is_ok() => {
+            log_out(conn, local);
+            Err(e)
+        }
+        _ => came,
     }
 }
 
@@ -457,23 +524,23 @@ pub fn by_certificate(
         }
         Err(e) => Err(e.clone()),
     };
+    let named = Login {
+        user: claimed.unwrap_or(shown),
+        db: EXTERNAL,
+        mechanism: MONGODB_X509,
+    };
+    let came = audited(server, conn, local, &named, came);
     tell(
         server,
         conn,
         Said {
-            mechanism: MONGODB_X509,
-            user: claimed.unwrap_or(shown),
-            db: EXTERNAL,
+            mechanism: named.mechanism,
+            user: named.user,
+            db: named.db,
             error: came.as_ref().err(),
         },
     );
-    if let Err(e) = came {
-        note_failure(server, conn);
-        return Err(match e.code() {
-            Code::ProtocolError | Code::MechanismUnavailable => e,
-            _ => failed(),
-        });
-    }
+    came.map_err(|e| told_of_failure(server, conn, e))?;
     Ok(doc! { "dbname": EXTERNAL, "user": shown })
 }
 

@@ -171,7 +171,7 @@ pub(super) fn unusable(server: &ServerState, what: &str, name: &str, e: &Error) 
         7_340_027,
         "auth",
         "A stored user or role cannot be read, and allows nothing",
-        Some(&doc! { "kind": what, "name": name, "error": e.to_string() }),
+        Some(&doc! { "kind": what, "name": name, "error": server.log.error(e) }),
     );
 }
 

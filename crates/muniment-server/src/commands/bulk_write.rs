@@ -3,11 +3,11 @@
 use super::cursor_reply::limits;
 use super::hint;
 use super::write_reply::check_batch;
-use crate::auth::{Asks, Needs};
+use crate::auth::{self, Asks, Needs};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind, Names, Statements};
+use crate::registry::{CommandSpec, Kind, Names, Secret, Statements};
 use bytes::Bytes;
 use muniment_auth::action::{Action, Actions};
 use muniment_exec::{
@@ -80,6 +80,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
         many_text: "multi=true",
     },
     names: Names::NsInfo,
+    secret: Secret::If(auth::writes_users_in_bulk),
     ..CommandSpec::needing(Needs::Of(needs))
 };
 

@@ -6,6 +6,7 @@ use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind};
 use muniment_auth::action::{Action, Actions};
+use muniment_exec::CatalogChange;
 use muniment_value::{Code, Error, Result};
 
 /// The command.
@@ -52,15 +53,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             format!("source collection {ns} does not exist"),
         ));
     }
-    let unique = muniment_value::new_object_id();
-    let tag: String = unique
-        .iter()
-        .rev()
-        .take(3)
-        .flat_map(|b| format!("{b:02x}").into_bytes())
-        .take(5)
-        .map(char::from)
-        .collect();
+    let tag = tag();
     let copied = format!("tmp{tag}.convertToCapped.{name}");
     namespace::check_collection(db, &copied)?;
     let temporary = format!("{db}.{copied}");
@@ -83,9 +76,23 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         store.discard_collection(&temporary);
         return Err(e);
     }
+    cx.op.note_change(|| CatalogChange::Renamed {
+        from: temporary,
+        to: ns.clone(),
+    });
     cx.engine()
         .cursors
         .invalidate(&ns, "collection dropped: it was converted to a capped one");
     cx.note_write();
     Ok(())
+}
+
+/// Five characters that no other temporary name has.
+fn tag() -> String {
+    let unique = muniment_value::new_object_id();
+    let last = unique.iter().rev().take(3);
+    last.flat_map(|b| format!("{b:02x}").into_bytes())
+        .take(5)
+        .map(char::from)
+        .collect()
 }

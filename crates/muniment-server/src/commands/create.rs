@@ -5,6 +5,7 @@ use super::collection_options::{
     ACTIONS, LEVELS, MAX_CAPPED, capped_size, check_images, check_validator, id_index, images,
     images_doc, index_defaults, storage_engine, word,
 };
+use crate::audit::{self, Audits};
 use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::namespace;
@@ -53,6 +54,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     in_transactions: true,
     api_v1: true,
     fields: FIELDS,
+    audits: Some(Audits::changes("createCollection", audit::collection)),
     run,
     makes_collections: true,
     ..CommandSpec::needing(Needs::Of(needs))

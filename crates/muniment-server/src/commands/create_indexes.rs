@@ -1,11 +1,12 @@
 //! `createIndexes`.
 
+use crate::audit::{self, Audits};
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_auth::action::Action;
-use muniment_exec::{BUCKETS, Source, TimeSeries};
+use muniment_exec::{BUCKETS, CatalogChange, Source, TimeSeries};
 use muniment_op::Interrupt;
 use muniment_storage::{Collection, CollectionOptions, IndexSpec};
 use muniment_value::args::{Field, Types, opt, req};
@@ -60,6 +61,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     in_transactions: true,
     api_v1: true,
     fields: FIELDS,
+    audits: Some(Audits::changes("createIndex", audit::new_index)),
     run,
     makes_collections: true,
     ..CommandSpec::needing(Needs::collection(&[Action::CreateIndex]))
@@ -90,12 +92,20 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let store = &cx.engine().store;
     if !new.is_empty() {
         let interrupt = &**cx.op;
+        let noted = cx.op.is_audited().then(|| new.clone());
         // A command builds all of its indexes or none of them.
         let built = match cx.op.transaction() {
             Some(t) => store.create_indexes_in(t, &collection, new, interrupt),
             None => store.create_indexes(&collection, new, interrupt),
         };
         built.map_err(|e| build_failed(&collection, e))?;
+        for spec in noted.into_iter().flatten() {
+            cx.op.note_change(|| CatalogChange::CreatedIndex {
+                namespace: collection.namespace(),
+                name: spec.name,
+                spec: spec.document,
+            });
+        }
     }
     if let Some(transaction) = cx.op.transaction() {
         transaction.knows_indexes(&collection);

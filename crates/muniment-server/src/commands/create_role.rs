@@ -1,6 +1,7 @@
 //! `createRole`.
 
 use super::accounts;
+use crate::audit::{self, Audits};
 use crate::auth::{self, Needs, ROLES};
 use crate::context::CommandContext;
 use crate::registry::CommandSpec;
@@ -18,18 +19,21 @@ const FIELDS: &[Field] = &[
 ];
 
 /// The command.
-pub const COMMAND: CommandSpec = accounts::command(
-    "createRole",
-    "Creates a role",
-    FIELDS,
-    Needs::Of(|asks| {
-        asks.may_one(Target::Database(asks.request.db), Action::CreateRole)
-            && accounts::may_grant(asks, "roles", Action::GrantRole)
-            && accounts::may_grant_privileges(asks, Action::GrantRole)
-            && accounts::may_restrict(asks)
-    }),
-    run,
-);
+pub const COMMAND: CommandSpec = CommandSpec {
+    audits: Some(Audits::each("createRole", audit::role_granted)),
+    ..accounts::command(
+        "createRole",
+        "Creates a role",
+        FIELDS,
+        Needs::Of(|asks| {
+            asks.may_one(Target::Database(asks.request.db), Action::CreateRole)
+                && accounts::may_grant(asks, "roles", Action::GrantRole)
+                && accounts::may_grant_privileges(asks, Action::GrantRole)
+                && accounts::may_restrict(asks)
+        }),
+        run,
+    )
+};
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let role = RoleName {

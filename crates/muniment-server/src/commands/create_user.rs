@@ -1,6 +1,7 @@
 //! `createUser`.
 
 use super::accounts;
+use crate::audit::{self, Audits};
 use crate::auth::{self, Needs, USERS};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Secret};
@@ -20,6 +21,7 @@ const FIELDS: &[Field] = &[
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
+    audits: Some(Audits::each("createUser", audit::user_with_roles)),
     secret: Secret::Always,
     before_first_user: |request| matches!(request.db, "admin" | accounts::EXTERNAL),
     ..accounts::command(

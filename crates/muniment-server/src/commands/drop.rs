@@ -1,10 +1,11 @@
 //! `drop`.
 
+use crate::audit::{self, Audits};
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_auth::action::Action;
-use muniment_exec::{BUCKETS, OPLOG, Source};
+use muniment_exec::{BUCKETS, CatalogChange, OPLOG, Source};
 use muniment_value::args::{Types, refused};
 use muniment_value::{Code, Error, Result};
 
@@ -17,6 +18,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     api_v1: true,
     fields: &[refused("collectionUUID", Types::BINARY)],
+    audits: Some(Audits::changes("dropCollection", audit::collection)),
     run,
     drops_collection: true,
     ..CommandSpec::needing(Needs::collection(&[Action::DropCollection]))
@@ -75,7 +77,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let ns = dropped_name(cx.ns(), matches!(source, Source::Buckets(_)));
     let indexes = dropped.map(|c| c.indexes().len());
     // Dropping a collection that does not exist is no error since MongoDB 7.0.
+    let noted = |ns: &str| CatalogChange::DroppedCollection(ns.to_string());
     if store.drop_collection(&ns, &**cx.op)? {
+        cx.op.note_change(|| noted(&ns));
         cx.engine().cursors.invalidate(&ns, "collection dropped");
         cx.server.metrics.top_forget(&ns);
         cx.note_write();
@@ -86,6 +90,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         cx.reply.field("nIndexesWas", indexes.unwrap_or(1) as i32);
         cx.reply.field("ns", cx.ns());
     } else if cx.engine().drop_view(cx.op, cx.ns())? {
+        cx.op.note_change(|| noted(cx.ns()));
         cx.note_write();
         cx.reply.field("ns", cx.ns());
     }

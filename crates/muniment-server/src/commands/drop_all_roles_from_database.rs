@@ -1,6 +1,7 @@
 //! `dropAllRolesFromDatabase`.
 
 use super::accounts;
+use crate::audit::{self, Audits};
 use crate::auth::{self, Needs, ROLES};
 use crate::context::CommandContext;
 use crate::registry::CommandSpec;
@@ -9,13 +10,19 @@ use muniment_auth::names::RoleName;
 use muniment_value::Result;
 
 /// The command.
-pub const COMMAND: CommandSpec = accounts::command(
-    "dropAllRolesFromDatabase",
-    "Removes all roles that users have made in the database",
-    &[],
-    Needs::database(&[Action::DropRole]),
-    run,
-);
+pub const COMMAND: CommandSpec = CommandSpec {
+    audits: Some(Audits::each(
+        "dropAllRolesFromDatabase",
+        audit::all_of_database,
+    )),
+    ..accounts::command(
+        "dropAllRolesFromDatabase",
+        "Removes all roles that users have made in the database",
+        &[],
+        Needs::database(&[Action::DropRole]),
+        run,
+    )
+};
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let filter = accounts::of_db(cx.db());

@@ -1,6 +1,7 @@
 //! `dropAllUsersFromDatabase`.
 
 use super::accounts;
+use crate::audit::{self, Audits};
 use crate::auth::{self, Needs, USERS};
 use crate::context::CommandContext;
 use crate::registry::CommandSpec;
@@ -8,13 +9,19 @@ use muniment_auth::action::Action;
 use muniment_value::Result;
 
 /// The command.
-pub const COMMAND: CommandSpec = accounts::command(
-    "dropAllUsersFromDatabase",
-    "Removes all users of the database",
-    &[],
-    Needs::database(&[Action::DropUser]),
-    run,
-);
+pub const COMMAND: CommandSpec = CommandSpec {
+    audits: Some(Audits::each(
+        "dropAllUsersFromDatabase",
+        audit::all_of_database,
+    )),
+    ..accounts::command(
+        "dropAllUsersFromDatabase",
+        "Removes all users of the database",
+        &[],
+        Needs::database(&[Action::DropUser]),
+        run,
+    )
+};
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let server = cx.server;

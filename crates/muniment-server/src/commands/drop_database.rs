@@ -1,9 +1,11 @@
 //! `dropDatabase`.
 
+use crate::audit::{self, Audits};
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
 use muniment_auth::action::Action;
+use muniment_exec::CatalogChange;
 use muniment_value::args::Types;
 use muniment_value::{Code, Error, Result, doc, number};
 
@@ -14,6 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Ddl,
     write_concern: true,
     api_v1: true,
+    audits: Some(Audits::changes("dropDatabase", audit::database)),
     run,
     ..CommandSpec::needing(Needs::database(&[Action::DropDatabase]))
 };
@@ -42,13 +45,19 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let store = &cx.engine().store;
     let collections = store.collections(db);
     let names = collections.iter().map(|c| c.namespace());
-    let mut dropped = |ns: &str| cx.server.metrics.top_forget(ns);
+    let mut dropped = |ns: &str| {
+        cx.server.metrics.top_forget(ns);
+        cx.op
+            .note_change(|| CatalogChange::DroppedCollection(ns.to_string()));
+    };
     store.drop_collections(names, &mut dropped, &**cx.op)?;
     cx.engine()
         .cursors
         .invalidate(&format!("{db}."), "database dropped");
     cx.server.profiling.forget(db);
     if !collections.is_empty() {
+        cx.op
+            .note_change(|| CatalogChange::DroppedDatabase(db.to_string()));
         let ns = format!("{db}.$cmd");
         let note = doc! { "op": "c", "ns": ns, "o": doc! { "dropDatabase": 1 } };
         store.note(note.as_doc(), &**cx.op)?;

@@ -1,11 +1,12 @@
 //! `dropIndexes`.
 
 use super::create_indexes::counted;
+use crate::audit::{self, Audits};
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_auth::action::Action;
-use muniment_exec::TimeSeries;
+use muniment_exec::{CatalogChange, TimeSeries};
 use muniment_storage::Collection;
 use muniment_value::args::{Types, check_type, req};
 use muniment_value::{Code, Doc, Error, Result, Value, number};
@@ -23,6 +24,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     api_v1: true,
     fields: &[req("index", Types::ANY)],
+    audits: Some(Audits::changes("dropIndex", audit::dropped_index)),
     run,
     ..CommandSpec::needing(Needs::collection(&[Action::DropIndex]))
 };
@@ -77,6 +79,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     };
     for name in &names {
         store.drop_index(collection, name, &**cx.op)?;
+        cx.op.note_change(|| CatalogChange::DroppedIndex {
+            namespace: collection.namespace(),
+            name: name.clone(),
+        });
     }
     if !names.is_empty() {
         cx.note_write();

@@ -1,6 +1,7 @@
 //! `dropRole`.
 
 use super::accounts;
+use crate::audit::{self, Audits};
 use crate::auth::{self, Needs, ROLES};
 use crate::context::CommandContext;
 use crate::registry::CommandSpec;
@@ -8,13 +9,16 @@ use muniment_auth::action::Action;
 use muniment_value::{Result, doc};
 
 /// The command.
-pub const COMMAND: CommandSpec = accounts::command(
-    "dropRole",
-    "Removes a role, also from those that have it",
-    &[],
-    Needs::database(&[Action::DropRole]),
-    run,
-);
+pub const COMMAND: CommandSpec = CommandSpec {
+    audits: Some(Audits::each("dropRole", audit::role)),
+    ..accounts::command(
+        "dropRole",
+        "Removes a role, also from those that have it",
+        &[],
+        Needs::database(&[Action::DropRole]),
+        run,
+    )
+};
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let role = accounts::own_role(cx)?;

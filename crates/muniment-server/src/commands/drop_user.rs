@@ -1,6 +1,7 @@
 //! `dropUser`.
 
 use super::accounts;
+use crate::audit::{self, Audits};
 use crate::auth::{self, Needs, USERS};
 use crate::context::CommandContext;
 use crate::registry::CommandSpec;
@@ -8,13 +9,16 @@ use muniment_auth::action::Action;
 use muniment_value::{Code, Error, Result, doc};
 
 /// The command.
-pub const COMMAND: CommandSpec = accounts::command(
-    "dropUser",
-    "Removes a user",
-    &[],
-    Needs::database(&[Action::DropUser]),
-    run,
-);
+pub const COMMAND: CommandSpec = CommandSpec {
+    audits: Some(Audits::each("dropUser", audit::user)),
+    ..accounts::command(
+        "dropUser",
+        "Removes a user",
+        &[],
+        Needs::database(&[Action::DropUser]),
+        run,
+    )
+};
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let server = cx.server;

@@ -158,6 +158,9 @@ fn note_client(cx: &mut CommandContext<'_>, client: Doc<'_>) -> Result<()> {
         app_name: app_name(client)?.map(Arc::from),
     };
     drop(info);
+    if let Some(audit) = &cx.server.audit {
+        audit.greeted(&auth::who(cx.conn, cx.local), cx.conn, client);
+    }
     if !cx.server.log.quiet() {
         cx.server.log.info(
             "NETWORK",

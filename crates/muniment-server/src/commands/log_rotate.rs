@@ -1,6 +1,7 @@
 //! `logRotate`.
 
-use crate::auth::Needs;
+use crate::audit::{self, Logs};
+use crate::auth::{self, Needs};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
 use muniment_auth::action::Action;
@@ -9,7 +10,7 @@ use muniment_value::{Code, Error, Result, Value};
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "logRotate",
-    doc: "Puts the log's file aside, under a name with the time, and begins a new one",
+    doc: "Puts the files of the log and of the audit log aside, under names with the time, and begins new ones",
     kind: Kind::Admin,
     admin_only: true,
     run,
@@ -17,15 +18,22 @@ pub const COMMAND: CommandSpec = CommandSpec {
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    match cx.target() {
-        Value::String("server") => {}
+    let logs = match cx.target() {
+        Value::String("server") => Logs::Server,
+        Value::String("audit") if cx.server.audit.is_some() => Logs::Audit,
+        Value::String("audit") => {
+            return Err(Error::new(
+                Code::NoSuchKey,
+                "there is no audit log to rotate: the server was started without --auditDestination",
+            ));
+        }
         Value::String(other) => {
             return Err(Error::new(
                 Code::NoSuchKey,
                 format!("Unknown log type for rotate: {other}"),
             ));
         }
-        v if v.is_number() => {}
+        v if v.is_number() => Logs::Both,
         v => {
             return Err(Error::type_mismatch(format!(
                 "BSON field 'logRotate.logRotate' is the wrong type '{}', expected types '[string, \
@@ -33,9 +41,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
                 v.type_name()
             )));
         }
-    }
-    cx.server
-        .log
-        .rotate(&format!("conn{}", cx.conn.id))
-        .map_err(|e| Error::from(e).context("Log rotation failed: "))
+    };
+    let context = format!("conn{}", cx.conn.id);
+    audit::rotate(cx.server, &auth::who(cx.conn, cx.local), logs, &context)
 }

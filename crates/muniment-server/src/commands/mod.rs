@@ -4,6 +4,7 @@ use crate::auth;
 use crate::context::CommandContext;
 use crate::generic::session_key;
 use crate::registry::CommandSpec;
+use crate::uuid::random_uuid;
 use muniment_auth::action::Action;
 use muniment_exec::Hint;
 use muniment_storage::SessionKey;
@@ -105,6 +106,7 @@ registry! {
     list_indexes,
     list_search_indexes,
     lock_info,
+    log_application_message,
     log_rotate,
     logout,
     map_reduce,
@@ -205,27 +207,4 @@ fn kill(cx: &CommandContext<'_>, named: &[SessionKey], of: impl Fn(&SessionKey) 
 /// 9 FailedToParse for another type.
 fn hint<'a>(args: &Args<'a>) -> Result<Option<Hint<'a>>> {
     args.get("hint").map_or(Ok(None), Hint::parse)
-}
-
-/// A random (version 4) UUID.
-fn random_uuid() -> [u8; 16] {
-    let (a, b) = (muniment_value::new_object_id(), {
-        use std::hash::{BuildHasher, Hasher};
-        std::collections::hash_map::RandomState::new()
-            .build_hasher()
-            .finish()
-            .to_le_bytes()
-    });
-    let mut id = [0_u8; 16];
-    // SAFETY: the buffer is owned by this function, and its length is given.
-    let n = unsafe { libc::getrandom(id.as_mut_ptr().cast(), id.len(), 0) };
-    if n != id.len() as isize {
-        // Without random bytes, an ObjectId and the hasher's seed still make it unique.
-        for (to, from) in id.iter_mut().zip(a.iter().chain(b.iter())) {
-            *to = *from;
-        }
-    }
-    id[6] = id[6] & 0x0F | 0x40;
-    id[8] = id[8] & 0x3F | 0x80;
-    id
 }

@@ -1,12 +1,13 @@
 //! `renameCollection`.
 
+use crate::audit::{self, Audits};
 use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Names};
 use muniment_auth::action::{Action, Actions};
 use muniment_auth::resource::Target as On;
-use muniment_exec::is_generated;
+use muniment_exec::{CatalogChange, is_generated};
 use muniment_value::args::{Types, opt, req, uuid};
 use muniment_value::{Code, Error, Result, Value, doc};
 
@@ -24,6 +25,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
         opt("collectionUUID", Types::BINARY),
         opt("stayTemp", Types::BOOL),
     ],
+    audits: Some(Audits::changes("renameCollection", audit::renamed)),
     run,
     names: Names::Elsewhere,
     ..CommandSpec::needing(Needs::Of(needs))
@@ -192,8 +194,17 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             format!("a view already exists with that name: {to}"),
         ));
     }
+    let replaced = drop_target && store.collection(to).is_some();
     let stay_temp = cx.args.bool("stayTemp", false);
     store.rename_as(from, to, drop_target, stay_temp, &**cx.op)?;
+    if replaced {
+        cx.op
+            .note_change(|| CatalogChange::DroppedCollection(to.to_string()));
+    }
+    cx.op.note_change(|| CatalogChange::Renamed {
+        from: from.to_string(),
+        to: to.to_string(),
+    });
     for ns in [from, to] {
         cx.engine().cursors.invalidate(ns, "collection renamed");
         cx.server.metrics.top_forget(ns);

@@ -1,6 +1,7 @@
 //! `replSetReconfig`.
 
 use super::repl_set::set_of;
+use crate::audit::{self, Audits};
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
@@ -16,6 +17,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     admin_only: true,
     fields: &[opt("force", Types::ANY)],
+    audits: Some(Audits::each("replSetReconfig", audit::reconfigured)),
     run,
     ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetConfigure]))
 };

@@ -179,7 +179,7 @@ pub fn load(server: &ServerState) {
             21_380,
             "readWriteConcernDefaults",
             "The stored default read and write concern cannot be used",
-            Some(&doc! { "error": e.to_string() }),
+            Some(&doc! { "error": server.log.error(&e) }),
         ),
     }
 }

@@ -1,5 +1,6 @@
 //! `shutdown`.
 
+use crate::audit;
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::parameters::SHUTDOWN_PATIENCE_SECS;
@@ -57,6 +58,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             Err(e) if force => signals::no_successor(&cx.server.log, "shutdown command", &e),
             other => other?,
         }
+    }
+    match audit::ends(cx) {
+        Err(e) if !force => return Err(e),
+        _ => {}
     }
     cx.server.lifecycle.request_stop("shutdown command");
     Ok(())

@@ -1,6 +1,7 @@
 //! `updateRole`.
 
 use super::accounts;
+use crate::audit::{self, Audits};
 use crate::auth::{self, Needs, ROLES};
 use crate::context::CommandContext;
 use crate::registry::CommandSpec;
@@ -17,19 +18,22 @@ const FIELDS: &[Field] = &[
 ];
 
 /// The command.
-pub const COMMAND: CommandSpec = accounts::command(
-    "updateRole",
-    "Changes a role",
-    FIELDS,
-    Needs::Of(|asks| {
-        // What the role has until then is taken away, whatever it is.
-        asks.may_one(Target::Database(""), Action::RevokeRole)
-            && accounts::may_grant(asks, "roles", Action::GrantRole)
-            && accounts::may_grant_privileges(asks, Action::GrantRole)
-            && accounts::may_restrict(asks)
-    }),
-    run,
-);
+pub const COMMAND: CommandSpec = CommandSpec {
+    audits: Some(Audits::each("updateRole", audit::role_granted)),
+    ..accounts::command(
+        "updateRole",
+        "Changes a role",
+        FIELDS,
+        Needs::Of(|asks| {
+            // What the role has until then is taken away, whatever it is.
+            asks.may_one(Target::Database(""), Action::RevokeRole)
+                && accounts::may_grant(asks, "roles", Action::GrantRole)
+                && accounts::may_grant_privileges(asks, Action::GrantRole)
+                && accounts::may_restrict(asks)
+        }),
+        run,
+    )
+};
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let role = accounts::own_role(cx)?;

@@ -1,6 +1,7 @@
 //! `updateUser`.
 
 use super::accounts;
+use crate::audit::{self, Audits};
 use crate::auth::{self, Asks, Needs, USERS};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Secret};
@@ -21,6 +22,7 @@ const FIELDS: &[Field] = &[
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
+    audits: Some(Audits::each("updateUser", audit::user_with_roles)),
     secret: Secret::Always,
     ..accounts::command(
         "updateUser",

@@ -257,6 +257,7 @@ mod tests {
             "listCommands",
             "listSearchIndexes",
             "lockInfo",
+            "logApplicationMessage",
             "logRotate",
             "logout",
             "ping",

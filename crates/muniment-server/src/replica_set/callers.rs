@@ -1,7 +1,8 @@
 //! What a connection may do whose caller has not proven that it is a member of the set.
 
 use super::named_set;
-use crate::auth::Needs;
+use crate::audit::Login;
+use crate::auth::{self, Needs};
 use crate::connections::ConnShared;
 use crate::context::{CommandContext, ConnLocal};
 use crate::registry::CommandSpec;
@@ -25,10 +26,27 @@ pub fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
     let answered = answer_proof(set, body, before, shown.map(|c| &c.membership));
     let (proof, reply) = answered.inspect_err(|e| {
         tell(cx.server, cx.conn, body.get_str("from"), e);
+        audit(cx, Some(e));
     })?;
     cx.local.proof = proof;
+    if matches!(cx.local.proof, Proof::Given) {
+        audit(cx, None);
+    }
     cx.reply.elements(reply.as_doc());
     Ok(())
+}
+
+/// Notes in the audit log that a member has proven itself, or has failed to. The set has to go on even if that
+/// cannot be written, so an error is only in the server's log.
+fn audit(cx: &CommandContext<'_>, error: Option<&Error>) {
+    let login = Login {
+        user: "__system",
+        db: "local",
+        mechanism: "keyFile",
+    };
+    if let Some(audit) = &cx.server.audit {
+        let _ = audit.authenticated(&auth::who(cx.conn, cx.local), &login, error);
+    }
 }
 
 /// Whether the command may come on the connection.
@@ -62,7 +80,7 @@ pub fn check(
 fn tell(server: &ServerState, conn: &ConnShared, from: Option<&str>, e: &Error) {
     let mut attr = doc! { "remote": &*conn.peer };
     attr.append_some("from", from.filter(|from| from.len() <= LONGEST_NAME));
-    attr.append("error", e.to_string());
+    attr.append("error", server.log.error(e));
     server.log.log(
         Severity::Info,
         "ACCESS",

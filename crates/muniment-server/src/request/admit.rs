@@ -3,6 +3,7 @@
 use super::labels::labelled;
 use super::parse::{Parsed, namespace_of, uuid_of, write_concern_of};
 use super::{Caller, Early};
+use crate::audit;
 use crate::auth;
 use crate::concern::WriteConcern;
 use crate::connections::ConnShared;
@@ -55,6 +56,8 @@ pub fn admit<'r>(
     transactions::check_command(spec, generic)?;
     let namespace = namespace_of(server, spec, caller.request)?;
     auth::check(server, local, spec, caller.request, &namespace)?;
+    let who = || auth::who(caller.conn, local);
+    audit::allowed(server, who, spec, caller.request, &namespace)?;
     let write_concern = write_concern_of(server, spec, caller.request, generic)?;
     if let Some(id) = &generic.session {
         note_session(server, local, id, parsed.began)?;
@@ -117,6 +120,7 @@ fn begin<'r>(
         of_client: matches!(spec.kind, Kind::Read | Kind::Write | Kind::Ddl)
             .then(|| Arc::clone(&conn.remote)),
         reply_room: local.reply_room.clone(),
+        audited: server.audit.is_some(),
         ..OpStart::default()
     })
 }

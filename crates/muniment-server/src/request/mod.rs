@@ -20,6 +20,7 @@ mod within;
 pub use admit::KEEP_COMMAND;
 pub use within::run_within;
 
+use crate::audit;
 use crate::auth;
 use crate::connections::ConnShared;
 use crate::context::{ConnLocal, Request};
@@ -84,6 +85,9 @@ pub fn execute(caller: Caller<'_>, local: &mut ConnLocal, out: &mut Vec<u8>) -> 
         Err(Early::Closes) => done.close = true,
         Err(Early::Failed(error, labels)) => {
             out.truncate(at);
+            if error.code() == Code::Unauthorized {
+                audit_denied(&caller, local, &error);
+            }
             caller.counter.error(error.code() == Code::InternalError);
             let mut reply = error.to_reply();
             if let Some(labels) = labels {
@@ -100,6 +104,18 @@ pub fn execute(caller: Caller<'_>, local: &mut ConnLocal, out: &mut Vec<u8>) -> 
     }
     done.last = matches!(local.proof, Proof::Failed);
     done
+}
+
+/// Notes in the audit log that a request was refused.
+fn audit_denied(caller: &Caller<'_>, local: &ConnLocal, e: &Error) {
+    let (server, request) = (caller.server, caller.request);
+    let Some(audit) = &server.audit else {
+        return;
+    };
+    let spec = crate::registry::find(request.name);
+    let namespace = spec.and_then(|spec| parse::namespace_of(server, spec, request).ok());
+    let who = auth::who(caller.conn, local);
+    audit::denied(audit, &who, request, namespace, e);
 }
 
 fn steps(

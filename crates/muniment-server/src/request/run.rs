@@ -2,6 +2,7 @@
 
 use super::Caller;
 use super::parse::Parsed;
+use crate::audit;
 use crate::concern::WriteConcern;
 use crate::context::{CommandContext, ConnLocal};
 use crate::transactions::{self, CheckedOut, Transactions};
@@ -54,12 +55,15 @@ pub fn context<'a>(
 /// Runs the command, and ends its part in a transaction. A command that panics fails; the server goes on.
 pub fn run(cx: &mut CommandContext<'_>, ticket: Option<Ticket<'_>>) -> Ran {
     let (loses_reply, refused) = loses_write(cx);
+    let begun = audit::begin(cx);
+    let refused = refused.or_else(|| begun.as_ref().err().cloned());
     let result = guarded(|| refused.map_or_else(|| (cx.spec.run)(cx), Err))
         .unwrap_or_else(|caught| Err(panicked(cx, &caught)));
     cx.op.end_kept();
     let result = Transactions::end_command(cx, result);
     // Gives the ticket back first, since waiting for other members takes long and uses no CPU.
     drop(ticket);
+    let result = audit::end(cx, begun, result);
     Ran {
         result,
         loses_reply,
@@ -82,7 +86,7 @@ fn loses_write(cx: &CommandContext<'_>) -> (bool, Option<Error>) {
 fn panicked(cx: &CommandContext<'_>, caught: &Caught) -> Error {
     let what = doc! {
         "command": cx.spec.name,
-        "what": caught.message.as_str(),
+        "what": cx.server.log.text(&caught.message),
         "backtrace": caught.report.as_str(),
     };
     cx.server.log.log(

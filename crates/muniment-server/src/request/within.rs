@@ -1,6 +1,7 @@
 //! Runs a command as a part of another one.
 
 use super::parse::{namespace_of, words};
+use crate::audit;
 use crate::auth;
 use crate::context::{CommandContext, Request};
 use muniment_exec::OpStart;
@@ -40,6 +41,7 @@ pub fn run_within(
         connection_id: cx.conn.id,
         client: Some(Arc::clone(&cx.conn.peer)),
         part_of: Some(Arc::clone(cx.op)),
+        audited: cx.server.audit.is_some(),
         ..OpStart::default()
     });
     let mut reply = Vec::new();
@@ -63,7 +65,12 @@ pub fn run_within(
         said_ok: false,
         elsewhere: false,
     };
-    let result = (spec.run)(&mut part);
+    let begun = audit::begin(&part);
+    let result = match &begun {
+        Ok(_) => (spec.run)(&mut part),
+        Err(e) => Err(e.clone()),
+    };
+    let result = audit::end(&part, begun, result);
     let commit = part.commit;
     drop(part);
     cx.note_commit(commit);

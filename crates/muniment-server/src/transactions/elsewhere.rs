@@ -60,7 +60,6 @@ const NAMES: &[&str] = &[
     "httpClientRequest",
     "internalRenameIfOptionsAndIndexesMatch",
     "listDatabasesForAllTenants",
-    "logApplicationMessage",
     "logMessage",
     "makeSnapshot",
     "moveChunk",

@@ -4,11 +4,13 @@
 use super::batch::Batch;
 use super::insert::InsertOptions;
 use super::temporary::TEMPORARY;
+use crate::operation::CatalogChange;
 use crate::source::Source;
 use crate::timeseries::catalog::settle_series;
 use crate::timeseries::create_series_index;
 use crate::timeseries::{granularity_span, series_options};
 use crate::verbs::aggregate::link::Link;
+use crate::verbs::create::{First, is_first};
 use crate::verbs::write::insert::insert_many;
 use crate::verbs::write::perform::check_new_namespace;
 use bytes::Bytes;
@@ -35,6 +37,8 @@ pub(crate) struct OutWriter {
     /// meanwhile.
     generation: u64,
     batch: Batch,
+    /// Whether the target is the first collection of its database.
+    first: First,
     done: bool,
 }
 
@@ -63,6 +67,7 @@ impl OutWriter {
         let temporary = format!("{}.{TEMPORARY}{id}", spec.db);
         let options = before.as_ref().map(|c| (*c.options()).clone());
         let options = options.or(series).unwrap_or_default();
+        let first = is_first(&link.engine, &link.op.get(), &target);
         let collection = store.create_collection(&temporary, options, &*link.op)?;
         let writer = OutWriter {
             link: link.clone(),
@@ -72,6 +77,7 @@ impl OutWriter {
             made: collection.uuid(),
             before,
             batch: Batch::new(BATCH_BYTES),
+            first,
             done: false,
         };
         if let Some(c) = &writer.before {
@@ -185,7 +191,12 @@ impl Writer for OutWriter {
         match &self.before {
             None => match store.rename_collection(&self.temporary, &self.target, false, op) {
                 Err(e) if e.code() == Code::NamespaceExists => return Err(changed()),
-                other => other?,
+                other => {
+                    other?;
+                    self.first.note(&self.link.op.get());
+                    let created = || CatalogChange::CreatedCollection(self.target.clone());
+                    self.link.op.get().note_change(created);
+                }
             },
             Some(before) => {
                 // From here on no operation writes or changes the old collection: indexes made
@@ -198,6 +209,10 @@ impl Writer for OutWriter {
                     return Err(changed());
                 }
                 store.replace_collection(&alone, &new, op)?;
+                self.link.op.get().note_change(|| CatalogChange::Renamed {
+                    from: self.temporary.clone(),
+                    to: self.target.clone(),
+                });
             }
         }
         self.done = true;

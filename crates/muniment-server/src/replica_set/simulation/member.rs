@@ -215,6 +215,7 @@ impl Member {
             Parts {
                 engine: opened.engine,
                 log,
+                audit: None,
                 parameters,
                 port: PORT + self.number as u16,
                 max_conns: 10,
