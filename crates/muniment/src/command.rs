@@ -53,3 +53,12 @@ pub fn print(
     eprintln!("muniment {}: {why}", command.name);
     code
 }
+
+/// An argument as it is typed into a shell.
+pub fn word(argument: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_=./:,@%+".contains(c);
+    match !argument.is_empty() && argument.chars().all(plain) {
+        true => argument.to_string(),
+        false => format!("'{}'", argument.replace('\'', r"'\''")),
+    }
+}

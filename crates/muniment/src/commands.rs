@@ -1,9 +1,9 @@
 //! The commands of the program, a row each: what `muniment help` lists, what a wrong word is compared
 //! with, and from what completions and the manual page are made.
 
-use crate::command::{Spec, print, printed};
+use crate::command::{Spec, print, printed, word};
 use crate::flags;
-use crate::{BAD_OPTIONS, docs, doctor, serve};
+use crate::{BAD_OPTIONS, cert, docs, doctor, serve};
 use muniment_lab::stdout::say;
 use muniment_options::{Command, Page, near};
 use std::ffi::OsString;
@@ -15,6 +15,7 @@ pub const ALL: &[&Spec] = &[
     &serve::COMMAND,
     &BENCH,
     &doctor::COMMAND,
+    &cert::COMMAND,
     &docs::COMMAND,
     &COMPLETIONS,
     &MAN,
@@ -201,15 +202,6 @@ fn meant(name: &str, rest: &[OsString]) -> String {
     match near(name, &names) {
         Some(near) => format!(": is '{near}' meant?\nTry 'muniment help'."),
         None => format!("\n\n{}", overview()),
-    }
-}
-
-/// An argument as it is typed into a shell.
-fn word(argument: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_=./:,@%+".contains(c);
-    match !argument.is_empty() && argument.chars().all(plain) {
-        true => argument.to_string(),
-        false => format!("'{}'", argument.replace('\'', r"'\''")),
     }
 }
 

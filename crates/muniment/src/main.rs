@@ -6,6 +6,7 @@
 //! | `mongod …` | a server, with MongoDB's flags |
 
 mod allocator;
+mod cert;
 mod command;
 mod commands;
 mod config;
