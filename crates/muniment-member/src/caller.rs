@@ -85,6 +85,7 @@ impl Caller {
             to: host.to_string(),
             caller,
             called: called.ok_or_else(|| failed(format!("{host} has no key file")))?,
+            channel: c.stream().tls().and_then(|s| s.binding().copied()),
         };
         let proofs = keys.proofs(Side::Caller, &exchange);
         let proofs: ArrayBuf = proofs.iter().map(|p| binary(p)).collect();

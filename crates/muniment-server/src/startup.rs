@@ -7,7 +7,7 @@ use muniment_logger::Logger;
 use muniment_tls::Endpoint;
 use muniment_value::{Value, doc};
 use std::net::IpAddr;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// The descriptors that are kept for the storage and the rest of the process, if there are enough.
 const RESERVED_FDS: usize = 512;
@@ -78,15 +78,12 @@ const SOON: Duration = Duration::from_secs(30 * 86_400);
 /// Warns of what makes TLS worth less than it seems.
 pub fn warn_of_certificates(log: &Logger, tls: Option<&Endpoint>) {
     let Some(tls) = tls else { return };
-    if let Some(at) = tls.expires().filter(|_| tls.expires_within(SOON)) {
+    if let Some(at) = tls.expires_ms().filter(|_| tls.expires_within(SOON)) {
         let text = match tls.expires_within(Duration::ZERO) {
             true => "A certificate of this server has expired",
             false => "Server certificate will expire soon",
         };
-        let ms = at
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
-        let at = Value::DateTime(i64::try_from(ms.as_millis()).unwrap_or(i64::MAX));
+        let at = Value::DateTime(at);
         log.startup_warning_of(23_221, text, &doc! { "certificateExpiry": at });
     }
     let settings = tls.settings();

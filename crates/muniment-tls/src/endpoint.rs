@@ -13,6 +13,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateRevocationListDer;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
@@ -30,10 +31,27 @@ pub enum Version {
 /// What the files said when they were read.
 struct Loaded {
     /// `None` if there is no own certificate, so nothing can be accepted.
-    server: Option<Arc<ServerConfig>>,
+    server: Option<Offer>,
     client: Arc<ClientConfig>,
     own: Option<Certificate>,
     cluster: Option<Certificate>,
+}
+
+/// What a client is offered.
+#[derive(Clone)]
+pub(crate) struct Offer {
+    pub config: Arc<ServerConfig>,
+    /// The digest of the certificate.
+    pub binding: Binding,
+}
+
+/// The SHA-256 of a server's certificate: what a connection of TLS can be told by from one to another server.
+/// It is that of RFC 5929, `tls-server-end-point`, with one hash for all certificates.
+pub type Binding = [u8; 32];
+
+/// The digest of a certificate.
+pub(crate) fn binding(certificate: &[u8]) -> Binding {
+    Sha256::digest(certificate).into()
 }
 
 /// Certificates, keys and authorities. They can be read anew while sockets are
@@ -125,11 +143,17 @@ impl Endpoint {
         own.is_some_and(|own| own.membership.is_of(membership))
     }
 
-    /// The first of the own certificates to expire.
-    pub fn expires(&self) -> Option<SystemTime> {
+    fn expires(&self) -> Option<SystemTime> {
         let loaded = self.loaded.read();
         let both = [&loaded.own, &loaded.cluster];
         both.into_iter().flatten().map(|c| c.expires).min()
+    }
+
+    /// When the first of the own certificates expires, in milliseconds since 1970.
+    pub fn expires_ms(&self) -> Option<i64> {
+        let since = self.expires()?.duration_since(SystemTime::UNIX_EPOCH);
+        let ms = since.unwrap_or_default().as_millis();
+        Some(i64::try_from(ms).unwrap_or(i64::MAX))
     }
 
     /// Whether one of the own certificates expires within this time.
@@ -164,7 +188,7 @@ impl Endpoint {
         self.failed.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn server_config(&self) -> Option<Arc<ServerConfig>> {
+    pub(crate) fn offer(&self) -> Option<Offer> {
         self.loaded.read().server.clone()
     }
 
@@ -196,9 +220,13 @@ fn load(settings: &Settings) -> Result<Loaded> {
     let shown = cluster.or_else(|| own.as_ref().map(|(c, k)| (c.clone(), k.clone_key())));
     let client = client_config(settings, &provider, &versions, &revoked, shown)?;
     let server = match own {
-        Some(pair) => Some(Arc::new(server_config(
-            settings, &provider, &versions, revoked, pair,
-        )?)),
+        Some(pair) => {
+            let shown = pair.0.first().map_or(&[][..], |der| der);
+            let binding = binding(shown);
+            let config = server_config(settings, &provider, &versions, revoked, pair)?;
+            let config = Arc::new(config);
+            Some(Offer { config, binding })
+        }
         None => None,
     };
     Ok(Loaded {

@@ -8,7 +8,7 @@
 //! reports less than it was given has to be repeated with the rest, because a part of that may be encrypted
 //! already.
 
-use crate::endpoint::{Endpoint, Version};
+use crate::endpoint::{self, Binding, Endpoint, Version};
 use crate::names::Certificate;
 use crate::settings::Mode;
 use parking_lot::Mutex;
@@ -159,6 +159,8 @@ impl Conn {
 struct Inner {
     conn: Conn,
     incoming: Buffer,
+    /// The digest of the certificate that was shown to a client.
+    binding: Option<Binding>,
     /// Decrypted bytes that were not asked for yet.
     plain: Buffer,
     /// Encrypted bytes that the system has not taken yet.
@@ -175,6 +177,7 @@ struct Inner {
 struct Established {
     version: Version,
     certificate: Option<Certificate>,
+    binding: Option<Binding>,
 }
 
 /// See the module's head.
@@ -301,6 +304,7 @@ impl Inner {
         Inner {
             conn,
             incoming: Buffer::default(),
+            binding: None,
             plain: Buffer::default(),
             out: Buffer::default(),
             held: 0,
@@ -495,6 +499,12 @@ impl Socket {
         self.established.get()?.certificate.as_ref()
     }
 
+    /// What both ends know the connection by: the digest of the server's certificate. A third one that stands
+    /// between them, with a certificate of its own, cannot have the same on both sides.
+    pub fn binding(&self) -> Option<&Binding> {
+        self.established.get()?.binding.as_ref()
+    }
+
     /// The longest wait of a read; `None` waits for ever.
     pub fn set_read_timeout(&self, limit: Option<Duration>) {
         self.read_limit.store(nanos(limit), Relaxed);
@@ -638,9 +648,9 @@ impl Socket {
         match greets(s.incoming.held()) {
             None => Ok(()),
             Some(true) => {
-                let config = endpoint.server_config();
-                let config = config.ok_or(io::ErrorKind::NotConnected)?;
-                let conn = UnbufferedServerConnection::new(config).map_err(Refused::Tls)?;
+                let offer = endpoint.offer().ok_or(io::ErrorKind::NotConnected)?;
+                let conn = UnbufferedServerConnection::new(offer.config).map_err(Refused::Tls)?;
+                s.binding = Some(offer.binding);
                 s.conn = Conn::Server(Box::new(conn));
                 Ok(())
             }
@@ -695,12 +705,17 @@ impl Socket {
         };
         let first = common.peer_certificates().and_then(<[_]>::first);
         let certificate = first.and_then(|der| Certificate::parse(der).ok());
+        let binding = match &s.conn {
+            Conn::Server(_) => s.binding,
+            _ => first.map(|der| endpoint::binding(der)),
+        };
         if let Some(endpoint) = &self.endpoint {
             endpoint.note_accepted(version);
         }
         let _ = self.established.set(Established {
             version,
             certificate,
+            binding,
         });
     }
 

@@ -249,7 +249,12 @@ fn certificates_of_clients_are_checked() {
         let pair = pair.to_path_buf();
         dir.client(|s| s.certificate_key_file = Some(pair))
     };
-    let (near, far, socket) = meet(&server, &with(&good), "127.0.0.1", |c| says(c, b"hi"));
+    let mut bound = None;
+    let (near, far, socket) = meet(&server, &with(&good), "127.0.0.1", |c| {
+        says(c, b"hi");
+        bound = c.binding().copied();
+    });
+    assert!(bound.is_some() && bound.as_ref() == socket.binding());
     near.unwrap();
     far.unwrap();
     assert_eq!(socket.certificate().unwrap().subject, "O=Muniment,CN=good");
