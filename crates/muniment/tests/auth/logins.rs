@@ -555,3 +555,54 @@ fn strangers_do_not_set_the_clock() {
     let time = reply.as_doc().get("operationTime").unwrap().to_display();
     assert!(!time.contains(&later.to_string()), "{time}");
 }
+
+#[test]
+fn passwords_are_stretched_as_often_as_the_parameters_say() {
+    let options = ServerOptions::new().arg("--auth");
+    let options = options
+        .arg("--setParameter")
+        .arg("scramSHA256IterationCount=6000");
+    let server = Server::start(options);
+    let mut c = root(&server);
+    run(
+        &mut c,
+        "admin",
+        "{setParameter: 1, scramIterationCount: 7000}",
+    );
+    for bad in ["4999", "'many'", "1000001"] {
+        let set = format!("{{setParameter: 1, scramIterationCount: {bad}}}");
+        assert_ne!(code(&mut c, "admin", &set), 0, "{bad}");
+    }
+    run(&mut c, "own", "{createUser: 'ann', pwd: 'p', roles: []}");
+    let offered = |user: &str, mechanism: &str| {
+        let first = client(user, "p", mechanism);
+        let first = first.first().as_bytes().to_vec();
+        let reply = sasl_start(&mut server.connect(), "own", mechanism, &first, true).unwrap();
+        let text = String::from_utf8(payload(&reply)).unwrap();
+        text.rsplit_once("i=").unwrap().1.to_string()
+    };
+    // A user that does not exist looks the same.
+    for user in ["ann", "nobody"] {
+        assert_eq!(offered(user, SHA256), "6000", "{user}");
+        assert_eq!(offered(user, SHA1), "7000", "{user}");
+    }
+    for mechanism in [SHA256, SHA1] {
+        login(&mut server.connect(), "own", "ann", "p", mechanism).unwrap();
+    }
+    // What was stored before stays as it is.
+    run(
+        &mut c,
+        "admin",
+        "{setParameter: 1, scramIterationCount: 9000}",
+    );
+    assert_eq!(offered("ann", SHA1), "7000");
+    run(&mut c, "own", "{updateUser: 'ann', pwd: 'p'}");
+    assert_eq!(offered("ann", SHA1), "9000");
+    let shown = run(
+        &mut c,
+        "admin",
+        "{getParameter: 1, authenticationMechanisms: 1}",
+    );
+    let shown = shown.as_doc().to_display();
+    assert!(shown.contains("MONGODB-X509") && shown.contains(SHA256));
+}
