@@ -24,7 +24,7 @@ use super::host_port::HostPort;
 use super::key::{Exchange, MOST, Nonce, Side, random};
 use crate::caller::{binary, bytes_of, failed};
 use muniment_logger::hostname;
-use muniment_tls::{Binding, Membership};
+use muniment_tls::{Binding, Certificate};
 use muniment_value::{Doc, DocBuf, Result, Value, doc};
 
 /// The name of a member, which is a host and its port, has at most so many bytes.
@@ -47,8 +47,8 @@ pub enum Proof {
 /// What a member sees of the caller of a connection that uses TLS.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen<'s> {
-    /// What the caller's certificate says.
-    pub shown: Option<&'s Membership>,
+    /// The caller's certificate.
+    pub shown: Option<&'s Certificate>,
     /// What both know the connection by.
     pub channel: Option<&'s Binding>,
 }

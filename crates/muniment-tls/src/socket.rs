@@ -171,6 +171,8 @@ struct Inner {
     ended: bool,
     /// The last read from the socket filled all the room.
     filled: bool,
+    /// The system has not taken all of the last chunk at once.
+    slow: bool,
 }
 
 /// What the handshake came to.
@@ -310,6 +312,7 @@ impl Inner {
             held: 0,
             ended: false,
             filled: false,
+            slow: false,
         }
     }
 
@@ -457,12 +460,7 @@ impl Socket {
                 Err(e) => return Err(e),
             }
             let left = until.saturating_duration_since(Instant::now());
-            let unsent = socket.inner.lock().out.len() > 0;
-            let wanted = match unsent {
-                true => PollFlags::IN | PollFlags::OUT,
-                false => PollFlags::IN,
-            };
-            if left.is_zero() || !socket.wait(wanted, nanos(Some(left)))? {
+            if left.is_zero() || !socket.wait(socket.awaited(), nanos(Some(left)))? {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
                     "the handshake of TLS was not answered in time",
@@ -535,18 +533,26 @@ impl Socket {
     /// `InvalidData`.
     pub fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
         let limit = self.read_limit.load(Relaxed);
+        if self.has_nothing() && !self.wait(PollFlags::IN, limit)? {
+            return Err(would_block());
+        }
         loop {
-            if self.has_nothing() && !self.wait(PollFlags::IN, limit)? {
-                return Err(would_block());
-            }
             match self.read_at_once(buf) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 read => return read,
             }
-            // A part of a record has come, or of a handshake.
-            if !self.wait(PollFlags::IN, limit)? {
+            // A part of a record has come, or of a handshake, of which something may be left to be sent.
+            if !self.wait(self.awaited(), limit)? {
                 return Err(would_block());
             }
+        }
+    }
+
+    /// What has to happen before a read can go on.
+    fn awaited(&self) -> PollFlags {
+        match !self.is_plain.load(Relaxed) && self.inner.lock().out.len() > 0 {
+            true => PollFlags::IN | PollFlags::OUT,
+            false => PollFlags::IN,
         }
     }
 
@@ -603,7 +609,7 @@ impl Socket {
                 if let Some(n) = read {
                     return Ok(n);
                 }
-                if buf.is_empty() && self.established.get().is_some() {
+                if buf.is_empty() && s.plain.len() > 0 {
                     return Err(would_block());
                 }
             }
@@ -726,7 +732,10 @@ impl Socket {
             match send(&self.tcp, s.out.held(), flags) {
                 Ok(n) => s.out.discard(n),
                 Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => return Ok(false),
+                Err(rustix::io::Errno::AGAIN) => {
+                    s.slow = true;
+                    return Ok(false);
+                }
                 Err(e) => return Err(e.into()),
             }
         }
@@ -758,9 +767,12 @@ impl Socket {
             done += std::mem::take(&mut s.held);
             let rest = buf.get(done..).unwrap_or_default();
             if rest.is_empty() {
+                s.slow = false;
                 return Ok(done.min(buf.len()));
             }
-            let chunk = rest.get(..CHUNK).unwrap_or(rest);
+            // What a slow receiver takes shows in smaller steps.
+            let most = if s.slow { RECORD } else { CHUNK };
+            let chunk = rest.get(..most).unwrap_or(rest);
             s.encrypt(Give::Data(chunk)).map_err(|e| self.fails(s, e))?;
             s.held = chunk.len();
         }

@@ -27,6 +27,7 @@ use crate::state::ServerState;
 use muniment_auth::action::{Action, Actions};
 use muniment_auth::names::UserName;
 use muniment_auth::resource::Target;
+use muniment_exec::Opens;
 use muniment_logger::Severity;
 use muniment_member::Proof;
 use muniment_op::Lock;
@@ -273,6 +274,11 @@ pub fn may_still(request: &Request<'_>, user: &User, command: Doc<'_>) -> bool {
 pub fn user_of(server: &ServerState, local: &ConnLocal) -> Option<Arc<User>> {
     let counts = server.auth.required && !matches!(local.proof, Proof::Given);
     local.user.as_ref().filter(|_| counts).map(Arc::clone)
+}
+
+/// Which collections the connection's user may open at all, if users count.
+pub fn opens(server: &ServerState, local: &ConnLocal) -> Option<Arc<dyn Opens>> {
+    user_of(server, local).map(|user| user as Arc<dyn Opens>)
 }
 
 /// Makes a session that the client names one of the connection's user. Two users who choose the same id have

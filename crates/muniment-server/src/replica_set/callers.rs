@@ -24,7 +24,7 @@ pub fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
     let before = std::mem::replace(&mut cx.local.proof, Proof::Failed);
     let tls = cx.conn.stream.tls();
     let seen = Seen {
-        shown: tls.and_then(|s| s.certificate()).map(|c| &c.membership),
+        shown: tls.and_then(|s| s.certificate()),
         channel: tls.and_then(|s| s.binding()),
     };
     let answered = answer_proof(set, body, before, seen);
@@ -46,7 +46,10 @@ fn audit(cx: &CommandContext<'_>, error: Option<&Error>) {
     let login = Login {
         user: "__system",
         db: "local",
-        mechanism: "keyFile",
+        mechanism: match cx.request.body.get("x509") {
+            Some(_) => "x509",
+            None => "keyFile",
+        },
     };
     if let Some(audit) = &cx.server.audit {
         let _ = audit.authenticated(&auth::who(cx.conn, cx.local), &login, error);

@@ -606,3 +606,34 @@ fn passwords_are_stretched_as_often_as_the_parameters_say() {
     let shown = shown.as_doc().to_display();
     assert!(shown.contains("MONGODB-X509") && shown.contains(SHA256));
 }
+
+#[test]
+fn names_that_clients_choose_are_kept_and_logged_in_part() {
+    let server = auth();
+    let _root = root(&server);
+    let long = "\u{1}".repeat(3000);
+    let longest = "x".repeat(60_000);
+    let before = server.log().len();
+    for mechanism in [SHA1, SHA256] {
+        let first = client(&long, "p", mechanism);
+        let first = first.first().as_bytes().to_vec();
+        let e = sasl_start(&mut server.connect(), "own", mechanism, &first, true);
+        assert_eq!(e.unwrap_err().code().0, 18);
+    }
+    let cmd = doc! { "saslStart": 1, "mechanism": &*longest, "payload": binary(b"n,,n=a,r=b") };
+    let e = server.connect().command("own", &cmd).unwrap_err();
+    assert!(e.code().0 == 334 && e.message().len() < 300, "{e}");
+    let cmd = doc! { "authenticate": 1, "mechanism": "MONGODB-X509", "user": &*longest };
+    let e = server.connect().command("$external", &cmd).unwrap_err();
+    assert_eq!(e.code().0, 18);
+    // The database of a login that comes with a hello.
+    let first = client("ann", "p", SHA256);
+    let login = doc! {
+        "saslStart": 1, "mechanism": SHA256, "db": &*longest,
+        "payload": binary(first.first().as_bytes()),
+    };
+    let hello = doc! { "hello": 1, "speculativeAuthenticate": login };
+    let reply = server.connect().command("admin", &hello).unwrap();
+    assert!(reply.as_doc().get("speculativeAuthenticate").is_none());
+    assert!(server.log().len() < before + 16_000, "{}", server.log());
+}
