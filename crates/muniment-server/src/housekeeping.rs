@@ -208,10 +208,7 @@ fn ttl_pass(server: &Arc<ServerState>) {
     }
     let pass = guarded(server, "TTLMonitor", || {
         op.check()?;
-        let pass = server.engine.ttl_pass(&op);
-        // Users and roles may have expired, too.
-        server.auth.changed();
-        pass
+        server.engine.ttl_pass(&op)
     });
     match pass {
         None => {}

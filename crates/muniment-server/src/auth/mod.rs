@@ -11,12 +11,13 @@ mod store;
 mod user;
 
 pub use first_user::exception as localhost_exception;
+pub use muniment_storage::{ROLES, USERS};
 pub use needs::{Asks, Needs};
 pub use sasl::{
     Begin, Conversation, Iterations, MONGODB_X509, Mechanisms, by_certificate, go_on, speculative,
     start,
 };
-pub use store::{DB, ROLES, USERS, all, find, mechanisms_of, privileges_of, remove, replace};
+pub use store::{DB, all, find, mechanisms_of, privileges_of, remove, replace};
 pub use user::{Restrictions, User};
 
 use crate::audit::Who;
@@ -37,7 +38,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::AtomicBool;
 
 /// The database of users whose credentials are elsewhere, such as in certificates.
 pub const EXTERNAL: &str = "$external";
@@ -50,8 +51,6 @@ const MAX_NESTED: usize = 100;
 pub struct Auth {
     /// Clients have to log in.
     pub required: bool,
-    /// Raised whenever what is stored of users or roles may have changed.
-    generation: AtomicU64,
     /// Held while users or roles are read to be changed, until they are.
     pub changing: Lock<()>,
     /// There was a user, so the localhost exception has ended.
@@ -74,7 +73,6 @@ impl Auth {
         let _ = getrandom::fill(&mut secret);
         Auth {
             required,
-            generation: AtomicU64::new(1),
             changing: Lock::new(()),
             had_users: AtomicBool::new(false),
             told_of_none: AtomicBool::new(false),
@@ -82,15 +80,6 @@ impl Auth {
             failures: Mutex::default(),
             figures: sasl::Figures::default(),
         }
-    }
-
-    /// Users or roles may have changed.
-    pub fn changed(&self) {
-        self.generation.fetch_add(1, SeqCst);
-    }
-
-    fn generation(&self) -> u64 {
-        self.generation.load(SeqCst)
     }
 }
 
@@ -232,7 +221,7 @@ fn refresh(server: &ServerState, conn: &ConnShared, local: &mut ConnLocal) {
     let Some(user) = &local.user else {
         return;
     };
-    let generation = server.auth.generation();
+    let generation = server.engine.store.accounts_generation();
     if user.generation == generation {
         return;
     }

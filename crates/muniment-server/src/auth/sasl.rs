@@ -4,8 +4,8 @@
 //! Invariants: only a certificate that an authority of the server's has issued counts; a name that does not exist and a password that is wrong take the same work and give the same
 //! answer; a connection keeps one conversation at most, of a few hundred bytes.
 
-use super::store::{self, USERS};
-use super::{EXTERNAL, Said, log_out, tell, who};
+use super::store;
+use super::{EXTERNAL, Said, USERS, log_out, tell, who};
 use crate::audit::Login;
 use crate::connections::{ConnShared, address_of};
 use crate::context::ConnLocal;
@@ -486,7 +486,7 @@ fn enter(
     same: impl FnOnce(&DocBuf) -> bool,
 ) -> Result<()> {
     // Read before the user is, so that a change in between is noticed with the next command.
-    let generation = server.auth.generation();
+    let generation = server.engine.store.accounts_generation();
     let stored = store::find(server, USERS, &name.id())?.ok_or_else(failed)?;
     if !same(&stored) {
         return Err(failed());

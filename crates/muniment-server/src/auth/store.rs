@@ -1,7 +1,7 @@
 //! The users and roles that are stored, in MongoDB's collections and documents.
 
-use super::User;
 use super::user::Restrictions;
+use super::{ROLES, USERS, User};
 use crate::context::CommandContext;
 use crate::sessions::digest_of;
 use crate::state::ServerState;
@@ -15,10 +15,6 @@ use std::collections::BTreeSet;
 
 /// The database of users and roles.
 pub const DB: &str = "admin";
-/// The collection of users.
-pub const USERS: &str = "admin.system.users";
-/// The collection of roles that users have made.
-pub const ROLES: &str = "admin.system.roles";
 
 /// The document of a user or a role with this `_id`, `db.name`.
 ///
@@ -83,7 +79,6 @@ pub fn replace(cx: &mut CommandContext<'_>, namespace: &str, document: Doc<'_>) 
     };
     let outcome = cx.engine().update(cx.op, namespace, &statement)?;
     cx.note_commit(outcome.commit);
-    cx.server.auth.changed();
     Ok(())
 }
 
@@ -104,7 +99,6 @@ pub fn remove(cx: &mut CommandContext<'_>, namespace: &str, filter: Doc<'_>) -> 
         .engine()
         .delete_many(cx.op, namespace, &mut statements, true);
     cx.note_commit(outcome.commit);
-    cx.server.auth.changed();
     match outcome.errors.pop() {
         Some(e) => Err(e.error),
         None => Ok(outcome.n as u64),
