@@ -2,7 +2,7 @@
 
 use crate::run::{cargo, check, in_ci, server_binary};
 use crate::server::ENGINE;
-use crate::{clients, deny, docs, report, tidy, unified, versions};
+use crate::{clients, deny, docs, report, secured, tidy, unified, versions};
 use std::time::Instant;
 
 /// The outcome of a step that did not fail.
@@ -90,6 +90,11 @@ const STEPS: &[Step] = &[
         clients::java_debezium,
     ),
     ("rust", "the Rust driver, current", clients::rust),
+    (
+        "secured",
+        "the current drivers and mongosh, with logins and TLS",
+        secured::run,
+    ),
     (
         "mongo-tools",
         "mongodump and mongorestore, also with an oplog and of rollback files, mongoimport, mongoexport, mongostat, mongotop, bsondump",
