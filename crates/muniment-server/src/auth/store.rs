@@ -1,13 +1,13 @@
 //! The users and roles that are stored, in MongoDB's collections and documents.
 
 use super::User;
-use super::user::Restrictions;
 use crate::context::CommandContext;
 use crate::sessions::digest_of;
 use crate::state::ServerState;
 use muniment_auth::builtin;
 use muniment_auth::names::{RoleName, UserName};
 use muniment_auth::privilege::Privileges;
+use muniment_auth::restrictions::Restrictions;
 use muniment_exec::{DeleteStatement, FindRequest, OpContext, UpdateStatement};
 use muniment_logger::Severity;
 use muniment_value::{Doc, DocBuf, Error, Result, Value, doc};
