@@ -5,6 +5,7 @@ mod force;
 mod logins;
 mod nested;
 mod owners;
+mod restored;
 mod roles;
 mod secrets;
 #[path = "../set/mod.rs"]
