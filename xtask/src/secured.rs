@@ -2,9 +2,11 @@
 //! certificates `muniment cert --dev` makes, and for each driver a suite about logins and refusals.
 
 use crate::clients::{self, JAVA, ensure, npm, pytest, suite_dir, venv};
+use crate::drivers::{lines, read_pytest};
 use crate::run::{check, command, server_binary};
 use crate::server::{SET, Server};
 use crate::test::{Outcome, missing};
+use crate::unified;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -12,7 +14,7 @@ use std::process::Command;
 const STORE_PASSWORD: &str = "changeit";
 
 /// What `muniment cert --dev` has written. The directory is removed in the end.
-struct Certificates(PathBuf);
+pub struct Certificates(PathBuf);
 
 impl Drop for Certificates {
     fn drop(&mut self) {
@@ -21,7 +23,8 @@ impl Drop for Certificates {
 }
 
 impl Certificates {
-    fn make() -> Result<Certificates, String> {
+    /// Has them made.
+    pub fn make() -> Result<Certificates, String> {
         let name = format!("muniment-certificates-{}", std::process::id());
         let certificates = Certificates(std::env::temp_dir().join(name));
         let mut cert = Command::new(server_binary());
@@ -29,7 +32,8 @@ impl Certificates {
         Ok(certificates)
     }
 
-    fn path(&self, file: &str) -> String {
+    /// The path of one of the files.
+    pub fn path(&self, file: &str) -> String {
         self.0.join(file).to_string_lossy().into_owned()
     }
 
@@ -48,7 +52,7 @@ impl Certificates {
     }
 
     /// Starts a server with these options and more, and creates its users.
-    fn serve(&self, more: &[&str]) -> Result<Server, String> {
+    pub fn serve(&self, more: &[&str]) -> Result<Server, String> {
         let options = self.options();
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         let server = Server::start_with(&server_binary(), &[&options, more].concat())?;
@@ -91,6 +95,87 @@ impl Certificates {
     }
 }
 
+/// PyMongo's own tests of logins and TLS: the files, and how many of their tests pass at least. Tests may
+/// skip themselves, so a number that falls is a failure. Those of revoked certificates and of wrong host names
+/// want an entry `server` in the machine's hosts file, and are skipped without.
+const SUITES: [(&[&str], usize); 2] = [
+    (
+        &[
+            "test/test_ssl.py",
+            "test/test_auth.py",
+            "test/test_auth_spec.py",
+        ],
+        80,
+    ),
+    (&["test/test_ssl.py"], 14),
+];
+
+/// Creates the user of PyMongo's own tests.
+const CREATE_USER: &str = "
+import pymongo, sys
+c = pymongo.MongoClient('localhost', int(sys.argv[1]), tls=True, tlsCAFile=sys.argv[2], tlsAllowInvalidHostnames=True)
+c.admin.command('createUser', 'user', pwd='password', roles=['root'])
+";
+
+/// Runs [`SUITES`]: with logins, and without.
+fn pymongos_own() -> Result<(), String> {
+    let tests = unified::package()?;
+    let dir = tests.parent().unwrap_or(&tests);
+    let python = venv("current")?.join("bin/python");
+    let file = |name: &str| {
+        tests
+            .join("certificates")
+            .join(name)
+            .to_string_lossy()
+            .into_owned()
+    };
+    let (ca, pair) = (file("ca.pem"), file("server.pem"));
+    let options = [
+        "--tlsMode",
+        "requireTLS",
+        "--tlsCAFile",
+        &ca,
+        "--tlsCertificateKeyFile",
+        &pair,
+        "--tlsAllowConnectionsWithoutCertificates",
+        "--auth",
+    ];
+    let without_login = options.get(..options.len() - 1).unwrap_or_default();
+    for ((files, least), options) in SUITES.iter().zip([&options[..], without_login]) {
+        let server = Server::start_with(&server_binary(), options)?;
+        let port = server.port().to_string();
+        let mut suite = command(&python, dir);
+        suite
+            .args([
+                "-B",
+                "-m",
+                "pytest",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "--tb=no",
+                "-rfE",
+            ])
+            .args(*files)
+            .env("DB_IP", "localhost")
+            .env("DB_PORT", &port)
+            .env("DISABLE_FLAKY", "1");
+        if options.contains(&"--auth") {
+            check(command(&python, dir).args(["-c", CREATE_USER, &port, &ca]))?;
+            suite.env("DB_USER", "user").env("DB_PASSWORD", "password");
+        }
+        let results = read_pytest(&lines("secured-pymongo", &mut suite)?)?;
+        println!("{}: {} passed", files.join(" "), results.passed);
+        if !results.failed.is_empty() || results.passed < *least {
+            return Err(format!(
+                "PyMongo's {files:?}: {} passed, at least {least} should; failed: {:?}",
+                results.passed, results.failed
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Runs all suites.
 pub fn run() -> Result<Outcome, String> {
     if !ensure("python3", "python3") {
@@ -109,6 +194,7 @@ pub fn run() -> Result<Outcome, String> {
     let certificates = Certificates::make()?;
     let server = certificates.serve(&[])?;
     python(&certificates, &server)?;
+    pymongos_own()?;
     let node = npm("node")?;
     check(certificates.told(
         command("node", &node).args([

@@ -54,7 +54,7 @@ const STEPS: &[Step] = &[
     ("pymongo-legacy", "PyMongo 3.13", clients::pymongo_legacy),
     (
         "mlaunch",
-        "mlaunch starts, stops and restarts it as mongod, alone and as a set of four",
+        "mlaunch starts, stops and restarts it as mongod, alone and as sets, also with logins",
         clients::mlaunch,
     ),
     (
@@ -97,7 +97,7 @@ const STEPS: &[Step] = &[
     ),
     (
         "mongo-tools",
-        "mongodump and mongorestore, also with an oplog and of rollback files, mongoimport, mongoexport, mongostat, mongotop, bsondump",
+        "mongodump and mongorestore, also with an oplog, of rollback files and of users, mongoimport, mongoexport, mongostat, mongotop, bsondump",
         clients::mongo_tools,
     ),
     (

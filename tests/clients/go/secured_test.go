@@ -20,7 +20,7 @@ import (
 func secured(t *testing.T, login string, parameters ...string) (*mongo.Database, string, error) {
 	t.Helper()
 	uri := "mongodb://" + login + "localhost:" + os.Getenv("MUNIMENT_PORT") + "/?" + strings.Join(parameters, "&")
-	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetServerSelectionTimeout(3 * time.Second))
+	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetServerSelectionTimeout(1500 * time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ const x509 = { ...trust, tlsCertificateKeyFile: `${certs}/client.pem`, authMecha
 
 async function using(options, body) {
   const uri = `mongodb://localhost:${process.env.MUNIMENT_PORT}/`;
-  const client = new MongoClient(uri, { serverSelectionTimeoutMS: 3000, ...options });
+  const client = new MongoClient(uri, { serverSelectionTimeoutMS: 1500, ...options });
   try {
     return await body(client);
   } finally {

@@ -23,7 +23,7 @@ def connect(**options):
     options.setdefault("replicaSet", os.environ.get("MUNIMENT_SET"))
     options = {k: v for k, v in options.items() if v is not None}
     port = int(os.environ["MUNIMENT_PORT"])
-    return pymongo.MongoClient("localhost", port, serverSelectionTimeoutMS=3000, **options)
+    return pymongo.MongoClient("localhost", port, serverSelectionTimeoutMS=1500, **options)
 
 
 def code(client):

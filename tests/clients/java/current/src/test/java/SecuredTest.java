@@ -83,7 +83,7 @@ public class SecuredTest {
         MongoClientSettings.builder()
             .applyConnectionString(
                 new ConnectionString("mongodb://localhost:" + System.getenv("MUNIMENT_PORT")))
-            .applyToClusterSettings(b -> b.serverSelectionTimeout(3, TimeUnit.SECONDS));
+            .applyToClusterSettings(b -> b.serverSelectionTimeout(1500, TimeUnit.MILLISECONDS));
     if (context != null) settings.applyToSslSettings(b -> b.enabled(true).context(context));
     if (credential != null) settings.credential(credential);
     return MongoClients.create(settings.build());
