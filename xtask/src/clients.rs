@@ -2,6 +2,7 @@
 //! of its own, and runs against that.
 
 use crate::run::{check, command, have, output, root, server_binary, target_dir};
+use crate::secured::Certificates;
 use crate::server::{SET, Server};
 use crate::test::{Outcome, missing, persistent};
 use std::path::{Path, PathBuf};
@@ -109,7 +110,7 @@ pub fn venv_with(name: &str, file: &Path) -> Result<PathBuf, String> {
 }
 
 /// pytest over `files` of the Python suite, or over all of it.
-fn pytest(requirements: &str, files: &[&str]) -> Result<Command, String> {
+pub fn pytest(requirements: &str, files: &[&str]) -> Result<Command, String> {
     let venv = venv(requirements)?;
     let mut suite = command(venv.join("bin/python"), &suite_dir("python"));
     suite.args(["-B", "-m", "pytest", "-q", "-p", "no:cacheprovider"]);
@@ -166,7 +167,8 @@ pub fn mlaunch() -> Result<Outcome, String> {
     result.map(|()| Outcome::Passed)
 }
 
-fn npm(name: &str) -> Result<PathBuf, String> {
+/// An npm project of this repository, copied and installed.
+pub fn npm(name: &str) -> Result<PathBuf, String> {
     npm_from(name, &suite_dir(name))
 }
 
@@ -246,51 +248,65 @@ pub fn mongosh() -> Result<Outcome, String> {
         return missing("Node.js (node and npm)");
     }
     let dir = npm("mongosh")?;
-    let run = |c: &mut Command, script: &str, last: &str| {
-        let c = c.args(["--quiet", "--norc", "--file", script]);
-        let printed = output(c.env("HOME", &dir))?;
-        println!("{printed}");
-        let passed = printed.contains(last);
-        let missed = format!("mongosh did not reach the end of {script}");
-        passed.then_some(()).ok_or(missed)
-    };
-    let shell = || command(dir.join("node_modules/.bin/mongosh"), &dir);
     let server = Server::start(&server_binary())?;
-    run(
-        shell().arg(server.uri()),
-        "smoke.js",
-        "mongosh smoke passed",
-    )?;
+    shell(&dir, "smoke", |c| c.arg(server.uri()))?;
     let members: Vec<Server> = (0..4)
         .map(|_| Server::start_with(&server_binary(), &["--replSet", "shell"]))
         .collect::<Result<_, _>>()?;
     let hosts: Vec<String> = members.iter().map(Server::host).collect();
-    run(
-        shell().arg("--nodb").env("HOSTS", hosts.join(",")),
-        "set.js",
-        "mongosh set passed",
-    )?;
+    shell(&dir, "set", |c| {
+        c.arg("--nodb").env("HOSTS", hosts.join(","))
+    })?;
     Ok(Outcome::Passed)
+}
+
+/// Runs a script in mongosh, called with the arguments that `with` adds. The script's last line prints that
+/// it has come to its end.
+pub fn shell(
+    dir: &Path,
+    script: &str,
+    with: impl FnOnce(&mut Command) -> &mut Command,
+) -> Result<(), String> {
+    let mut shell = command(dir.join("node_modules/.bin/mongosh"), dir);
+    with(&mut shell)
+        .args(["--quiet", "--norc", "--file"])
+        .arg(format!("{script}.js"))
+        .env("HOME", dir);
+    let printed = output(&mut shell)?;
+    println!("{printed}");
+    let passed = printed.contains(&format!("mongosh {script} passed"));
+    let missed = format!("mongosh did not reach the end of {script}.js");
+    passed.then_some(()).ok_or(missed)
+}
+
+/// A copy of the Go suite, because `go mod tidy` writes go.sum next to go.mod.
+pub fn go_suite() -> Result<PathBuf, String> {
+    let dir = install_dir("go");
+    std::fs::create_dir_all(&dir).map_err(|e| e.to_string())?;
+    for file in [
+        "go.mod",
+        "driver_test.go",
+        "handovers_test.go",
+        "secured_test.go",
+    ] {
+        std::fs::copy(suite_dir("go").join(file), dir.join(file)).map_err(|e| e.to_string())?;
+    }
+    check(command("go", &dir).args(["mod", "tidy"]))?;
+    Ok(dir)
 }
 
 pub fn go() -> Result<Outcome, String> {
     if !ensure("go", "golang-go") {
         return missing("Go");
     }
-    // The suite is copied, because `go mod tidy` writes go.sum next to go.mod.
-    let dir = install_dir("go");
-    std::fs::create_dir_all(&dir).map_err(|e| e.to_string())?;
-    for file in ["go.mod", "driver_test.go", "handovers_test.go"] {
-        std::fs::copy(suite_dir("go").join(file), dir.join(file)).map_err(|e| e.to_string())?;
-    }
-    check(command("go", &dir).args(["mod", "tidy"]))?;
+    let dir = go_suite()?;
     against_a_server(command("go", &dir).args(["test", "-count=1", "./..."]))?;
     let load = ["test", "-count=1", "-v", "-run", "^TestHandovers$", "./..."];
     beside_handovers(command("go", &dir).args(load))
 }
 
 /// `mvn test` in one of the Java projects; `None` if there is no Maven.
-fn maven(name: &str) -> Option<Command> {
+pub fn maven(name: &str) -> Option<Command> {
     if !(ensure("javac", "default-jdk-headless") && ensure("mvn", "maven")) {
         return None;
     }
@@ -304,7 +320,7 @@ fn maven(name: &str) -> Option<Command> {
     Some(suite)
 }
 
-const JAVA: &str = "a JDK and Maven";
+pub const JAVA: &str = "a JDK and Maven";
 
 pub fn java_current() -> Result<Outcome, String> {
     let (Some(mut suite), Some(mut load)) = (maven("current"), maven("current")) else {
@@ -331,25 +347,28 @@ pub fn java_debezium() -> Result<Outcome, String> {
     maven("debezium").map_or_else(|| missing(JAVA), |mut suite| against_a_set(&mut suite))
 }
 
-pub fn rust() -> Result<Outcome, String> {
+/// The Rust suite, compiled.
+pub fn rust_suite() -> Result<Command, String> {
     let dir = suite_dir("rust");
-    let target = install_dir("rust");
-    // The suite is compiled before the server starts.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    check(
-        command(&cargo, &dir)
-            .args(["test", "--no-run", "--quiet"])
-            .env("CARGO_TARGET_DIR", &target),
-    )?;
-    against_a_server(
-        command(&cargo, &dir)
+    let suite = || {
+        let mut suite = command(&cargo, &dir);
+        suite
             .arg("test")
-            .env("CARGO_TARGET_DIR", &target),
-    )
+            .env("CARGO_TARGET_DIR", install_dir("rust"));
+        suite
+    };
+    check(suite().args(["--no-run", "--quiet"]))?;
+    Ok(suite())
 }
 
-/// The database tools: from MONGO_TOOLS (a directory), the PATH, or the Go module if that is available. Not
-/// every package index has them, so if they are missing the step is skipped even in CI.
+pub fn rust() -> Result<Outcome, String> {
+    against_a_server(&mut rust_suite()?)
+}
+
+/// The database tools: from MONGO_TOOLS (a directory) or the PATH. Package indexes and module proxies do not
+/// have them, so if they are missing the step is skipped even in CI. docs/internals/testing.md says how they
+/// are built.
 pub fn mongo_tools() -> Result<Outcome, String> {
     let dir = match std::env::var_os("MONGO_TOOLS") {
         Some(dir) => PathBuf::from(dir),
@@ -375,5 +394,13 @@ pub fn mongo_tools() -> Result<Outcome, String> {
             .env("MUNIMENT_TARGET_URI", target.uri()),
     )?;
     check(suite("mongo_tools_set.py").env("MUNIMENT_BINARY", server_binary()))?;
+    let certificates = Certificates::make()?;
+    let (one, other) = (certificates.serve(&[])?, certificates.serve(&[])?);
+    check(
+        suite("mongo_tools_users.py")
+            .arg(one.port().to_string())
+            .arg(other.port().to_string())
+            .arg(certificates.path("ca.pem")),
+    )?;
     Ok(Outcome::Passed)
 }

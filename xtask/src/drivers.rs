@@ -27,11 +27,12 @@ struct Known {
 
 /// The results of the tests.
 #[derive(Default, Debug, PartialEq)]
-struct Results {
-    passed: usize,
+pub struct Results {
+    /// How many tests passed.
+    pub passed: usize,
     skipped: usize,
     /// The failed tests by name, with the cause as far as the driver's runner prints it on one line.
-    failed: BTreeMap<String, String>,
+    pub failed: BTreeMap<String, String>,
 }
 
 /// A driver: its name and the function that runs its tests.
@@ -172,7 +173,7 @@ fn judge(results: &Results, known: &Known, all: bool) -> Vec<String> {
 }
 
 /// Runs a command and returns the lines of its standard output, which are also kept in a file.
-fn lines(name: &str, c: &mut Command) -> Result<String, String> {
+pub fn lines(name: &str, c: &mut Command) -> Result<String, String> {
     let dir = target_dir().join("clients");
     std::fs::create_dir_all(&dir).map_err(|e| e.to_string())?;
     let path = dir.join(format!("suite-{name}.log"));
@@ -257,7 +258,7 @@ fn pymongo(suite: &Path, uri: &str, known: &Known, only: &[String]) -> Result<Re
 }
 
 /// Reads pytest's short summary: the lines of failures, and the counts at the end.
-fn read_pytest(text: &str) -> Result<Results, String> {
+pub fn read_pytest(text: &str) -> Result<Results, String> {
     let mut results = Results::default();
     for line in text.lines() {
         let (word, rest) = line.split_once(' ').unwrap_or_default();

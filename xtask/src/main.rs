@@ -10,6 +10,7 @@ mod example;
 mod release;
 mod report;
 mod run;
+mod secured;
 mod server;
 mod test;
 mod tidy;

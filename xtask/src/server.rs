@@ -17,7 +17,7 @@ pub struct Server {
     binary: PathBuf,
     dir: PathBuf,
     port: u16,
-    extra: &'static [&'static str],
+    extra: Vec<String>,
 }
 
 /// The arguments that make a server a replica set of one.
@@ -30,13 +30,14 @@ impl Server {
     }
 
     /// Does the same with more arguments.
-    pub fn start_with(binary: &Path, extra: &'static [&'static str]) -> Result<Server, String> {
+    pub fn start_with(binary: &Path, extra: &[&str]) -> Result<Server, String> {
+        let extra: Vec<String> = extra.iter().map(|e| (*e).into()).collect();
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let n = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("muniment-xtask-{}-{n}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-        let child = spawn(binary, &dir, 0, extra)?;
+        let child = spawn(binary, &dir, 0, &extra)?;
         let mut server = Server {
             child,
             binary: binary.into(),
@@ -51,6 +52,11 @@ impl Server {
     /// The connection string.
     pub fn uri(&self) -> String {
         format!("mongodb://{}/", self.host())
+    }
+
+    /// Its port on the loopback interface.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Its address.
@@ -77,7 +83,7 @@ impl Server {
             if wipe {
                 let _ = std::fs::remove_dir_all(self.dir.join("db"));
             }
-            self.child = spawn(&self.binary, &self.dir, self.port, self.extra)?;
+            self.child = spawn(&self.binary, &self.dir, self.port, &self.extra)?;
             match self.listening() {
                 Ok(_) => return Ok(()),
                 Err(e) if wipe => return Err(e),
@@ -120,7 +126,7 @@ impl Drop for Server {
     }
 }
 
-fn spawn(binary: &Path, dir: &Path, port: u16, extra: &[&str]) -> Result<Child, String> {
+fn spawn(binary: &Path, dir: &Path, port: u16, extra: &[String]) -> Result<Child, String> {
     let port_file = dir.join("port");
     let _ = std::fs::remove_file(&port_file);
     let log = std::fs::File::options()

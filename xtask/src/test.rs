@@ -2,7 +2,7 @@
 
 use crate::run::{cargo, check, in_ci, server_binary};
 use crate::server::ENGINE;
-use crate::{clients, deny, docs, report, tidy, unified, versions};
+use crate::{clients, deny, docs, report, secured, tidy, unified, versions};
 use std::time::Instant;
 
 /// The outcome of a step that did not fail.
@@ -54,7 +54,7 @@ const STEPS: &[Step] = &[
     ("pymongo-legacy", "PyMongo 3.13", clients::pymongo_legacy),
     (
         "mlaunch",
-        "mlaunch starts, stops and restarts it as mongod, alone and as a set of four",
+        "mlaunch starts, stops and restarts it as mongod, alone and as sets, also with logins",
         clients::mlaunch,
     ),
     (
@@ -91,8 +91,13 @@ const STEPS: &[Step] = &[
     ),
     ("rust", "the Rust driver, current", clients::rust),
     (
+        "secured",
+        "the current drivers and mongosh, with logins and TLS",
+        secured::run,
+    ),
+    (
         "mongo-tools",
-        "mongodump and mongorestore, also with an oplog and of rollback files, mongoimport, mongoexport, mongostat, mongotop, bsondump",
+        "mongodump and mongorestore, also with an oplog, of rollback files and of users, mongoimport, mongoexport, mongostat, mongotop, bsondump",
         clients::mongo_tools,
     ),
     (

@@ -42,8 +42,9 @@ pub fn run() -> Result<Outcome, String> {
     Ok(Outcome::Passed)
 }
 
-/// The tests in the package: its `test` directory, below the target directory.
-fn package() -> Result<PathBuf, String> {
+/// The tests in the package: its `test` directory, below the target directory. PyMongo's own tests and their
+/// certificates are there, too.
+pub fn package() -> Result<PathBuf, String> {
     let requirements = suite_dir("python").join("requirements-unified.txt");
     let inputs = std::fs::read_to_string(&requirements)
         .map_err(|e| format!("{}: {e}", requirements.display()))?;

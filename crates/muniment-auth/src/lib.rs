@@ -6,8 +6,11 @@
 
 pub mod action;
 pub mod builtin;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod names;
 pub mod prep;
 pub mod privilege;
 pub mod resource;
+pub mod restrictions;
 pub mod scram;

@@ -12,6 +12,7 @@
 
 pub mod client;
 mod exchange;
+pub(crate) mod fuzzing;
 #[cfg(test)]
 mod tests;
 

@@ -5,6 +5,7 @@
 //! Invariant: none of this keeps the server from starting. If a collection cannot be written (because the
 //! disk is full), the log warns, and the next start or refresh tries again.
 
+use crate::auth;
 use crate::oplog_window;
 use crate::sessions::{Job, TIMEOUT_MINUTES};
 use crate::state::ServerState;
@@ -101,12 +102,18 @@ fn series(server: &ServerState, op: &OpContext) -> Result<()> {
 
 fn version(server: &ServerState, op: &Arc<OpContext>) -> Result<()> {
     let c = collection(server, op, VERSION, CollectionOptions::default())?;
-    let id = Value::String(VERSION_DOCUMENT);
-    if server.engine.store.snapshot().find_by_id(&c, id)?.is_some() {
-        return Ok(());
+    let snapshot = server.engine.store.snapshot();
+    let is_there = |id| Ok::<_, Error>(snapshot.find_by_id(&c, Value::String(id))?.is_some());
+    if !is_there(VERSION_DOCUMENT)? {
+        let d = doc! { "_id": VERSION_DOCUMENT, "version": "8.0" };
+        insert(server, op, VERSION, &d)?;
     }
-    let d = doc! { "_id": VERSION_DOCUMENT, "version": "8.0" };
-    insert(server, op, VERSION, &d)
+    // The users of a version that did not write this yet.
+    let has_users = server.engine.store.collection(auth::USERS).is_some();
+    match has_users && !is_there(auth::SCHEMA_ID)? {
+        true => insert(server, op, VERSION, &auth::schema()),
+        false => Ok(()),
+    }
 }
 
 /// The document about this start in [`STARTUP_LOG`].

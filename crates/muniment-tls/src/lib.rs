@@ -8,6 +8,8 @@
 
 mod endpoint;
 mod files;
+#[doc(hidden)]
+pub mod fuzzing;
 mod names;
 mod settings;
 mod socket;

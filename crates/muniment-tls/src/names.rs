@@ -99,7 +99,7 @@ fn short(oid: &ObjectIdentifier) -> Option<&'static str> {
     NAMES.iter().find(|(id, _)| *id == oid).map(|(_, n)| *n)
 }
 
-fn membership(name: &Name) -> Result<Membership> {
+pub(crate) fn membership(name: &Name) -> Result<Membership> {
     let mut all = Vec::new();
     for attribute in name.iter() {
         let kind = short(&attribute.oid).filter(|n| OF_MEMBERS.contains(n));
@@ -116,7 +116,7 @@ fn membership(name: &Name) -> Result<Membership> {
 }
 
 /// A name as RFC 2253 writes it: the last attribute first.
-fn rfc2253(name: &Name) -> Result<String> {
+pub(crate) fn rfc2253(name: &Name) -> Result<String> {
     let mut out = String::new();
     let sets: Vec<_> = name.as_ref().iter().collect();
     for (i, set) in sets.into_iter().rev().enumerate() {

@@ -813,6 +813,8 @@ impl Socket {
         let s = &mut *s;
         let is_tls = match s.conn {
             Conn::Failed => return true,
+            // What does not show whether it begins with TLS can never be read.
+            Conn::Undecided if s.ended => return true,
             _ => s.conn.common().is_some(),
         };
         if s.plain.len() > 0 || !is_tls && s.incoming.len() > 0 {

@@ -617,3 +617,98 @@ fn many_authorities_and_lists_that_are_out_of_date() {
     let (_, far, _) = meet(&server, &client, "localhost", |_| {});
     assert!(far.is_err());
 }
+
+#[test]
+fn a_connection_that_ends_before_it_shows_its_kind_has_ended() {
+    let server = Dir::new().server(Mode::Prefer, |_| {});
+    let (near, mut far) = ends();
+    let socket = Socket::accepted(near, server);
+    far.write_all(&[22]).unwrap();
+    drop(far);
+    assert_eq!(socket.read(&mut [0; 9]).unwrap(), 0);
+    assert!(socket.has_ended());
+}
+
+/// Inputs from which the fuzzer of `greeting` starts: greetings, messages, and the answers of servers.
+fn greetings(dir: &Dir, server: &Arc<Endpoint>) -> Vec<Vec<u8>> {
+    let (near, mut far) = ends();
+    let client = dir.client(|_| {});
+    let limit = Duration::from_millis(50);
+    assert!(Socket::connect(near, &client, "localhost", limit).is_err());
+    let mut hello = Vec::new();
+    far.read_to_end(&mut hello).unwrap();
+    let (near, mut far) = ends();
+    let socket = Socket::accepted(near, Arc::clone(server));
+    far.write_all(&hello).unwrap();
+    while socket.read_at_once(&mut [0; 9]).is_ok() {}
+    drop(socket);
+    let mut answer = Vec::new();
+    let _ = far.read_to_end(&mut answer);
+    assert!(hello.len() > 100 && answer.len() > 100);
+    let message = b"\x3a\0\0\0\x01\0\0\0\0\0\0\0\xdd\x07\0\0\0\0\0\0\0";
+    let http = b"GET / HTTP/1.1\r\n\r\n";
+    let alert = [21, 3, 3, 0, 2, 2, 40];
+    let inputs: [&[u8]; 6] = [&hello, &answer, message, http, &alert, &[22, 3, 3]];
+    let mut all = Vec::new();
+    for (i, input) in inputs.iter().enumerate() {
+        for mode in 0..3 {
+            let begin = [mode | 8, [0, 5, 200][(i + usize::from(mode)) % 3]];
+            all.push([&begin[..], input].concat());
+        }
+    }
+    all
+}
+
+/// Inputs from which the fuzzer of `certificate` starts.
+fn certificates(dir: &Dir) -> Vec<Vec<u8>> {
+    let mut all = vec![dir.ca.der().to_vec()];
+    let names = [
+        (DnType::OrganizationName, "A, B & \"C\""),
+        (DnType::OrganizationalUnitName, " x "),
+        (DnType::CommonName, "#client \u{e9}\u{1}"),
+    ];
+    for n in 1..=names.len() {
+        let mut params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
+        for (kind, text) in &names[..n] {
+            params.distinguished_name.push(kind.clone(), *text);
+        }
+        let key = KeyPair::generate().unwrap();
+        all.push(params.self_signed(&key).unwrap().der().to_vec());
+    }
+    all.push(b"\x00\x04a,b+\x10\x04\\\"<;\x24\x06\0a\0,\0\n\x36\x02\x01\x02".to_vec());
+    all
+}
+
+/// Runs the seeds, all that they begin with, and the corpus.
+fn replay(target: &str, body: &dyn Fn(&[u8]), seeds: &[Vec<u8>]) {
+    for s in seeds {
+        (0..=s.len()).for_each(|n| body(&s[..n]));
+    }
+    let dir = format!("{}/../../fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("MUNIMENT_WRITE_SEEDS").is_some() {
+        std::fs::create_dir_all(&dir).unwrap();
+        for (i, s) in seeds.iter().enumerate() {
+            std::fs::write(format!("{dir}/seed-{i:02}"), s).unwrap();
+        }
+    }
+    let mut n = 0;
+    for file in std::fs::read_dir(&dir).unwrap() {
+        body(&std::fs::read(file.unwrap().path()).unwrap());
+        n += 1;
+    }
+    assert!(n >= seeds.len(), "{dir} has {n} files");
+}
+
+#[test]
+fn what_strangers_send() {
+    let dir = Dir::new();
+    let server = dir.server(Mode::Prefer, |_| {});
+    let body = |data: &[u8]| crate::fuzzing::greeting(data, &server);
+    replay("greeting", &body, &greetings(&dir, &server));
+}
+
+#[test]
+fn names_that_strangers_have() {
+    let seeds = certificates(&Dir::new());
+    replay("certificate", &crate::fuzzing::certificate, &seeds);
+}

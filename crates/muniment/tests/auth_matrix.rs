@@ -87,6 +87,8 @@ const WITHOUT_RIGHTS: [&str; 16] = [
 
 /// The commands as they are sent, with DB, COLL and NS for the place. A command may be there several times.
 const COMMANDS: &str = "
+{_mergeAuthzCollections: 1, tempUsersCollection: 'NS', db: '', drop: false}
+{_mergeAuthzCollections: 1, tempRolesCollection: 'NS', db: '', drop: true}
 {_replSetExport: 1}
 {_replSetHandOver: 1, to: 1}
 {_replSetStream: 1}

@@ -123,6 +123,45 @@ def with_arbiter(mlaunch, binaries, scratch):
         time.sleep(0.2)
 
 
+def with_logins(mlaunch, binaries, scratch):
+    """A server, and a set of three, of which mlaunch creates the user and shares the key."""
+    for name, size in [("alone", ["--single"]), ("three", ["--replicaset", "--nodes", "3", "--name", "three"])]:
+        first = ports_in_a_row(3)
+        run = runner(mlaunch, f"{scratch}-{name}")
+        hosts = [f"localhost:{first + i}" for i in range(3 if name == "three" else 1)]
+        options = f"/?replicaSet={name}&w=3" if name == "three" else "/?directConnection=true"
+        login = "mongodb://{}@" + ",".join(hosts) + options
+
+        def check(n):
+            with pymongo.MongoClient(login.format("user:password"), serverSelectionTimeoutMS=30000) as c:
+                c.mlaunch.c.insert_one({"_id": n})
+                assert c.mlaunch.c.count_documents({}) == n
+            # Everybody else is refused, also with the wrong password.
+            for who, code in [("user:wrong", 18), ("other:password", 18)]:
+                with pymongo.MongoClient(login.format(who), serverSelectionTimeoutMS=30000) as c:
+                    try:
+                        c.mlaunch.c.find_one()
+                        raise AssertionError(f"{who} is let in")
+                    except pymongo.errors.OperationFailure as e:
+                        assert e.code == code, e
+            with pymongo.MongoClient(hosts[0], directConnection=True, serverSelectionTimeoutMS=30000) as c:
+                try:
+                    c.mlaunch.c.find_one()
+                    raise AssertionError("a client without a login is let in")
+                except pymongo.errors.OperationFailure as e:
+                    assert e.code == 13, e
+
+        run("init", *size, "--auth", "--port", str(first), "--binarypath", binaries)
+        try:
+            check(1)
+            run("stop")
+            run("start", "--binarypath", binaries)
+            check(2)
+        finally:
+            subprocess.run([mlaunch, "kill", "--dir", f"{scratch}-{name}"], timeout=60, check=False)
+            time.sleep(0.2)
+
+
 def main(mlaunch, binaries, scratch, port):
     run = runner(mlaunch, scratch)
 
@@ -152,7 +191,8 @@ def main(mlaunch, binaries, scratch, port):
         time.sleep(0.2)
     replica_set(mlaunch, binaries, scratch + "-set")
     with_arbiter(mlaunch, binaries, scratch + "-arbiter")
-    print("mlaunch: 3 passed")
+    with_logins(mlaunch, binaries, scratch + "-logins")
+    print("mlaunch: 5 passed")
 
 
 if __name__ == "__main__":

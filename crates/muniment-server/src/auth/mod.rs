@@ -17,8 +17,8 @@ pub use sasl::{
     Begin, Conversation, Iterations, MONGODB_X509, Mechanisms, by_certificate, go_on, speculative,
     start,
 };
-pub use store::{DB, all, find, mechanisms_of, privileges_of, remove, replace};
-pub use user::{Restrictions, User};
+pub use store::{DB, SCHEMA_ID, all, find, mechanisms_of, privileges_of, remove, replace, schema};
+pub use user::User;
 
 use crate::audit::Who;
 use crate::connections::ConnShared;

@@ -1,6 +1,5 @@
 //! The users and roles that are stored, in MongoDB's collections and documents.
 
-use super::user::Restrictions;
 use super::{ROLES, USERS, User};
 use crate::context::CommandContext;
 use crate::sessions::digest_of;
@@ -8,7 +7,8 @@ use crate::state::ServerState;
 use muniment_auth::builtin;
 use muniment_auth::names::{RoleName, UserName};
 use muniment_auth::privilege::Privileges;
-use muniment_exec::{DeleteStatement, FindRequest, OpContext, UpdateStatement};
+use muniment_auth::restrictions::Restrictions;
+use muniment_exec::{DeleteStatement, FindRequest, OpContext, UpdateStatement, VERSION_COLLECTION};
 use muniment_logger::Severity;
 use muniment_value::{Doc, DocBuf, Error, Result, Value, doc};
 use std::collections::BTreeSet;
@@ -66,11 +66,27 @@ pub(super) fn any(server: &ServerState) -> Result<bool> {
     Ok(cursor.next_doc(&op)?.is_some())
 }
 
-/// Stores a document of a user or a role in place of the one with its `_id`.
+/// The `_id` of the document that says how users and roles are stored. mongorestore looks for it in a dump.
+pub const SCHEMA_ID: &str = "authSchema";
+
+/// The document with [`SCHEMA_ID`], of `admin.system.version`.
+pub fn schema() -> DocBuf {
+    doc! { "_id": SCHEMA_ID, "currentVersion": 5 }
+}
+
+/// Stores a document of a user or a role in place of the one with its `_id`. As in MongoDB, the first one
+/// brings [`schema`] with it.
 ///
 /// # Errors
 /// Those of writing.
 pub fn replace(cx: &mut CommandContext<'_>, namespace: &str, document: Doc<'_>) -> Result<()> {
+    if find(cx.server, VERSION_COLLECTION, SCHEMA_ID)?.is_none() {
+        put(cx, VERSION_COLLECTION, schema().as_doc())?;
+    }
+    put(cx, namespace, document)
+}
+
+fn put(cx: &mut CommandContext<'_>, namespace: &str, document: Doc<'_>) -> Result<()> {
     let id = document.get("_id").unwrap_or(Value::Null);
     let filter = doc! { "_id": id };
     let statement = UpdateStatement {

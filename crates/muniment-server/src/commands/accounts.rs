@@ -1,6 +1,6 @@
 //! The shared parts of the commands on users and roles.
 
-use crate::auth::{self, Asks, Needs, ROLES, Restrictions, USERS};
+use crate::auth::{self, Asks, Needs, ROLES, USERS};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, RunsOn};
 use crate::state::ServerState;
@@ -9,6 +9,7 @@ use muniment_auth::builtin;
 use muniment_auth::names::{RoleName, UserName};
 use muniment_auth::privilege::{Privilege, Privileges};
 use muniment_auth::resource::Target;
+use muniment_auth::restrictions::Restrictions;
 use muniment_auth::scram::{Credentials, Mechanism};
 use muniment_value::args::{Field, Types, req};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};

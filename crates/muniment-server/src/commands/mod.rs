@@ -110,6 +110,7 @@ registry! {
     log_rotate,
     logout,
     map_reduce,
+    merge_authz_collections,
     ping,
     plan_cache_clear,
     plan_cache_clear_filters,

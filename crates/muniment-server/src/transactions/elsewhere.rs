@@ -18,7 +18,6 @@ const NAMES: &[&str] = &[
     "_hashBSONElement",
     "_isSelf",
     "_killOperations",
-    "_mergeAuthzCollections",
     "_migrateClone",
     "_recvChunkAbort",
     "_recvChunkCommit",

@@ -5,6 +5,7 @@ mod force;
 mod logins;
 mod nested;
 mod owners;
+mod restored;
 mod roads;
 mod roles;
 mod secrets;
