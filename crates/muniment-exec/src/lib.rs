@@ -37,7 +37,7 @@ pub use cursor::{
 pub use database::{Database, Figures};
 pub use muniment_query::stage::search_indexes_refused;
 pub use operation::{
-    CatalogChange, Counters, OpContext, OpGuard, OpStart, Operations, Origin, PlanFigures,
+    CatalogChange, Counters, OpContext, OpGuard, OpStart, Opens, Operations, Origin, PlanFigures,
     ReplyRoom, Retry, SMALL_REPLY, StatementFigures, StatementIds, StatementOutcome, Waiting,
     session_doc,
 };

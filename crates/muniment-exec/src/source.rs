@@ -36,13 +36,18 @@ impl Source {
     ///
     /// # Errors
     /// 246 SnapshotUnavailable if the operation reads an older view in which a collection may have
-    /// had the name; 175 QueryPlanKilled if the operation is bound to another collection; 301
+    /// had the name; 13 for one that the operation's user has no right to; 175 QueryPlanKilled if the
+    /// operation is bound to another collection; 301
     /// DataCorruptionDetected if the collection, or that of the views, is damaged; I/O errors.
     pub(crate) fn resolve(store: &Store, op: &OpContext, namespace: &str) -> Result<Source> {
-        match stored(store, op, namespace)? {
-            Some(collection) => Ok(Source::Collection(collection)),
-            None => Source::beside(store, namespace),
+        let source = match stored(store, op, namespace)? {
+            Some(collection) => Source::Collection(collection),
+            None => Source::beside(store, namespace)?,
+        };
+        if matches!(source, Source::View(_)) {
+            op.reads_view();
         }
+        Ok(source)
     }
 
     /// Resolves a name as of now, independent of any operation.
@@ -242,6 +247,7 @@ pub(crate) fn stored(
     op: &OpContext,
     namespace: &str,
 ) -> Result<Option<Arc<Collection>>> {
+    op.check_opens(namespace)?;
     let found = named(store, op, namespace)?;
     if !op.may_mean(found.as_ref().map(|c| c.uuid())) {
         return Err(Error::new(

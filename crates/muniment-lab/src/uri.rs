@@ -57,6 +57,12 @@ pub(crate) fn secrets(text: &str) -> Vec<Range<usize>> {
         .filter_map(|scheme| Some(text.find(scheme)? + scheme.len()))
         .min()
     else {
+        // A scheme that is mistyped, or none at all.
+        if let Some((before, _)) = text.rsplit_once('@')
+            && let Some(colon) = before.find(':')
+        {
+            found.push(colon + 1..before.len());
+        }
         return found;
     };
     let rest = text.get(begin..).unwrap_or_default();
@@ -67,6 +73,14 @@ pub(crate) fn secrets(text: &str) -> Vec<Range<usize>> {
             found.push(begin + colon + 1..end);
         }
         at = end + 1;
+    } else {
+        // The host may have been forgotten. A port has digits only.
+        let front = rest.split(['/', '?']).next().unwrap_or_default();
+        let port = front.rsplit_once(':').map_or("", |(_, port)| port);
+        let colon = front.find(':').filter(|_| !front.starts_with('['));
+        if let Some(colon) = colon.filter(|_| !port.bytes().all(|b| b.is_ascii_digit())) {
+            found.push(begin + colon + 1..begin + front.len());
+        }
     }
     for part in text.get(at..).unwrap_or_default().split(['?', '&']) {
         if let Some((name, value)) = part.split_once('=') {
@@ -510,6 +524,11 @@ mod tests {
             ("a=mongodb://h/?w=1", "a=mongodb://h/?w=1"),
             ("a=mongodb://u:p@h/?w=1", "a=mongodb://u:***@h/?w=1"),
             ("mongodb+srv://u:p:q@r@h", "mongodb+srv://u:***@h"),
+            ("mongodb://u:secret", "mongodb://u:***"),
+            ("u:secret@h", "u:***@h"),
+            ("MONGODB://u:secret@h", "MONGODB:***@h"),
+            ("mongodb//u:secret@h/x", "mongodb//u:***@h/x"),
+            ("mongodb://h:1,[::1]:2/x", "mongodb://h:1,[::1]:2/x"),
             ("mongodb://u@h", "mongodb://u@h"),
             (
                 "mongodb://h?tlsCertificateKeyFilePassword=p&w=1",

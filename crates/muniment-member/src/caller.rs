@@ -64,7 +64,7 @@ impl Caller {
             first.append("x509", true);
             c.command("admin", &first)?;
             let shown = c.stream().tls().and_then(|s| s.certificate());
-            return match self.trust.knows(shown.map(|c| &c.membership)) {
+            return match self.trust.knows(shown) {
                 true => Ok(()),
                 false => Err(failed(format!(
                     "the certificate of {host} is not that of a member"
@@ -85,6 +85,7 @@ impl Caller {
             to: host.to_string(),
             caller,
             called: called.ok_or_else(|| failed(format!("{host} has no key file")))?,
+            channel: c.stream().tls().and_then(|s| s.binding().copied()),
         };
         let proofs = keys.proofs(Side::Caller, &exchange);
         let proofs: ArrayBuf = proofs.iter().map(|p| binary(p)).collect();

@@ -15,6 +15,7 @@
 //! Must not show a key, nor compare what depends on one in a time that depends on it, too.
 
 use hmac::{Hmac, KeyInit, Mac};
+use muniment_tls::Binding;
 use muniment_value::{Error, Result};
 use saphyr_parser::{Event, Marker, Parser};
 use sha2::Sha256;
@@ -62,6 +63,9 @@ pub struct Exchange {
     pub caller: Nonce,
     /// The nonce of the member that was called.
     pub called: Nonce,
+    /// What both know their connection by, if it uses TLS. So a proof is of no use to one that stands between
+    /// them with a certificate of its own.
+    pub channel: Option<Binding>,
 }
 
 /// The keys of a file, stretched.
@@ -163,6 +167,10 @@ fn mac(key: &[u8], side: Side, exchange: &Exchange) -> Option<Hmac<Sha256>> {
     {
         mac.update(&(part.len() as u64).to_le_bytes());
         mac.update(part);
+    }
+    // Without TLS nothing is added, so that members of older versions come to the same proof.
+    if let Some(channel) = &exchange.channel {
+        mac.update(channel);
     }
     Some(mac)
 }
@@ -315,6 +323,7 @@ mod tests {
             to: "b:2".into(),
             caller: [1; LEN],
             called: [2; LEN],
+            channel: None,
         }
     }
 
@@ -333,12 +342,13 @@ mod tests {
         assert_eq!(format!("{common:?}"), "1 keys");
         assert!(proves(&strange, Side::Caller, &exchange()).is_none());
         assert!(proves(&theirs, Side::Called, &exchange()).is_none());
-        let others: [fn(&mut Exchange); 6] = [
+        let others: [fn(&mut Exchange); 7] = [
             |e| e.set = "rs1".into(),
             |e| e.from = "a:2".into(),
             |e| e.to = "c:2".into(),
             |e| e.caller = [3; LEN],
             |e| e.called = [3; LEN],
+            |e| e.channel = Some([4; 32]),
             // The same bytes in a row, otherwise parted.
             |e| (e.from, e.to) = ("a:1b".into(), ":2".into()),
         ];

@@ -71,7 +71,7 @@ pub use local::documents as local_documents;
 pub use member_config::{MemberConfig, invalid};
 pub use node::Node;
 pub use peer::{Sockets, Ways};
-pub use prove::{LONGEST as LONGEST_NAME, Proof, answer as answer_proof};
+pub use prove::{LONGEST as LONGEST_NAME, Proof, Seen, answer as answer_proof};
 pub use role::Role;
 pub use routes::Routes;
 pub use set::{

@@ -10,19 +10,21 @@
 //! address in a configuration, does get proofs to guess by: therefore a key has to be long.
 //!
 //! A caller without a key says so, and a member takes it only if it has no key either: both have one, or
-//! neither has.
+//! neither has. Over TLS the proofs speak of the connection, too, by its certificate. With `--clusterAuthMode
+//! x509` and `sendX509` the caller shows its certificate instead of a key, and checks that of the other.
 //!
 //! Invariants: what only members may send (`Access::Member`) is refused with 13 on a connection
 //! without a proof when there is a key; a proof holds for its connection alone, and for the member that
-//! the caller meant. Must not go on with a connection that failed. The proofs cannot keep an attacker on
-//! the wire between two members from changing what these send afterwards.
+//! the caller meant. Must not go on with a connection that failed. Without
+//! TLS the proofs cannot keep an attacker on the wire between two members from changing what these send
+//! afterwards.
 
 use super::ReplicaSet;
 use super::host_port::HostPort;
 use super::key::{Exchange, MOST, Nonce, Side, random};
 use crate::caller::{binary, bytes_of, failed};
 use muniment_logger::hostname;
-use muniment_tls::Membership;
+use muniment_tls::{Binding, Certificate};
 use muniment_value::{Doc, DocBuf, Result, Value, doc};
 
 /// The name of a member, which is a host and its port, has at most so many bytes.
@@ -42,8 +44,16 @@ pub enum Proof {
     Failed,
 }
 
-/// Answers `_replSetProve`; `before`: how far the caller of the connection had proven that it is a member,
-/// and `shown` is what its certificate says. After any failure the caller has to begin again with another connection.
+/// What a member sees of the caller of a connection that uses TLS.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen<'s> {
+    /// The caller's certificate.
+    pub shown: Option<&'s Certificate>,
+    /// What both know the connection by.
+    pub channel: Option<&'s Binding>,
+}
+
+/// Answers `_replSetProve`; `before`: how far the caller of the connection had proven that it is a member. After any failure the caller has to begin again with another connection.
 ///
 /// # Errors
 /// 18 if the caller does not know a key, or one side has none.
@@ -51,10 +61,10 @@ pub fn answer(
     set: &ReplicaSet,
     body: Doc<'_>,
     before: Proof,
-    shown: Option<&Membership>,
+    seen: Seen<'_>,
 ) -> Result<(Proof, DocBuf)> {
     if let Some(Value::Bool(true)) = body.get("x509") {
-        return match set.home.trust.knows(shown) {
+        return match set.home.trust.knows(seen.shown) {
             true => Ok((Proof::Given, DocBuf::new())),
             false => Err(failed(format!(
                 "{} accepts no certificate of {}: members have organisation, unit and domain component in \
@@ -67,11 +77,11 @@ pub fn answer(
     match (body.get("proofs"), before) {
         (Some(_), Proof::Challenged(exchange)) => prove_back(set, body, &exchange),
         (Some(_), _) => Err(failed("proofs without a challenge")),
-        (None, _) => challenge(set, body),
+        (None, _) => challenge(set, body, seen),
     }
 }
 
-fn challenge(set: &ReplicaSet, body: Doc<'_>) -> Result<(Proof, DocBuf)> {
+fn challenge(set: &ReplicaSet, body: Doc<'_>, seen: Seen<'_>) -> Result<(Proof, DocBuf)> {
     let named = |name: &str| body.get_str(name).unwrap_or_default().to_string();
     let (from, to) = (named("from"), named("to"));
     let names = [&from, &to].into_iter().map(String::len);
@@ -118,6 +128,7 @@ fn challenge(set: &ReplicaSet, body: Doc<'_>) -> Result<(Proof, DocBuf)> {
         to,
         caller: caller.unwrap_or_default(),
         called: random()?,
+        channel: seen.channel.copied(),
     };
     let reply = doc! { "nonce": binary(&exchange.called) };
     Ok((Proof::Challenged(exchange), reply))

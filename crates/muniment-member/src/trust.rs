@@ -1,7 +1,7 @@
 //! By what the members of a set know each other, and whether they speak TLS.
 
 use crate::key::Keys;
-use muniment_tls::{Endpoint, Membership, Mode};
+use muniment_tls::{Certificate, Endpoint, Mode};
 use std::sync::Arc;
 
 /// What members show each other, and what they accept (`--clusterAuthMode`). The modes between the first and
@@ -74,13 +74,13 @@ impl Trust {
     }
 
     /// Whether a certificate, which was checked when the connection began, is a member's.
-    pub fn knows(&self, shown: Option<&Membership>) -> bool {
+    pub fn knows(&self, shown: Option<&Certificate>) -> bool {
         let Some(tls) = self.tls.as_ref().filter(|_| self.by.takes_certificate()) else {
             return false;
         };
         // Where any certificate is accepted, anybody can make one with the names of a member.
         !tls.settings().allow_invalid_certificates
-            && shown.is_some_and(|shown| tls.is_of_member(shown))
+            && shown.is_some_and(|c| !c.is_expired() && tls.is_of_member(&c.membership))
     }
 }
 

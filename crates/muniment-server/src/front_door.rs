@@ -6,6 +6,7 @@
 
 use muniment_value::{Code, Error};
 use muniment_wire::Stream;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// How many bytes tell the protocol: the header of a MongoDB message up to the middle of `responseTo`, which
@@ -85,14 +86,31 @@ impl Stranger {
     }
 }
 
-/// Ends the sending direction, and waits a moment until the client has taken what was sent.
+/// How many connections may wait at a time until their clients have taken what was sent to them.
+const FAREWELLS: usize = 16;
+
+/// Ends the sending direction, and waits a moment until the client has taken what was sent. If many connections
+/// wait for that already, it waits for nothing: each of them has a thread.
 pub fn farewell(stream: &Stream) {
-    let _ = stream.set_read_timeout(Some(FAREWELL));
+    static WAITING: AtomicUsize = AtomicUsize::new(0);
     let _ = stream.shutdown_write();
+    if WAITING.fetch_add(1, Relaxed) < FAREWELLS {
+        drain(stream);
+    }
+    WAITING.fetch_sub(1, Relaxed);
+}
+
+/// Reads and drops bytes until the client ends the connection, for a moment.
+fn drain(stream: &Stream) {
     let until = Instant::now() + FAREWELL;
     let mut rest = [0; 1024];
-    while Instant::now() < until {
-        match stream.receive(&mut rest) {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || !stream.wait_for_bytes(left) {
+            return;
+        }
+        // These are no messages, and may be no TLS any more.
+        match stream.receive_raw(&mut rest) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }

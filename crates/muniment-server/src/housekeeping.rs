@@ -5,6 +5,7 @@
 use crate::heap;
 use crate::own_collections;
 use crate::server::log_damages;
+use crate::startup;
 use crate::state::ServerState;
 use muniment_exec::{OpGuard, OpStart};
 use muniment_logger::Severity;
@@ -35,6 +36,7 @@ fn keep_house(server: &Arc<ServerState>) {
     let mut giving = GivingBack::default();
     // Damages that were logged at the start are not logged again.
     let mut damages = server.engine.store.damages();
+    let mut told = Instant::now();
     while !server.lifecycle.wait_for_stop_for(Duration::from_secs(1)) {
         let any = guarded(server, "CursorMonitor", || server.engine.cursors.tick());
         let requests = server.metrics.totals().requests;
@@ -43,6 +45,10 @@ fn keep_house(server: &Arc<ServerState>) {
             Give::Old if holds_too_much(server) => heap::purge(),
             Give::Old => heap::decay(),
             Give::Nothing => {}
+        }
+        if told.elapsed() >= Duration::from_secs(86_400) {
+            told = Instant::now();
+            startup::repeat_expiry(&server.log, server.trust.tls.as_deref());
         }
         let limit = server.parameters.greeting_secs.load(Relaxed).max(1) as u64;
         let silent = server.connections.end_silent(Duration::from_secs(limit));
@@ -202,10 +208,7 @@ fn ttl_pass(server: &Arc<ServerState>) {
     }
     let pass = guarded(server, "TTLMonitor", || {
         op.check()?;
-        let pass = server.engine.ttl_pass(&op);
-        // Users and roles may have expired, too.
-        server.auth.changed();
-        pass
+        server.engine.ttl_pass(&op)
     });
     match pass {
         None => {}

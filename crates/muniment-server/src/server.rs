@@ -591,6 +591,12 @@ fn read_trust(options: &ServerOptions) -> Result<Trust> {
         Mode::Disabled => None,
         mode => Some(Arc::new(Endpoint::new(mode, options.tls.clone())?)),
     };
+    if let Some(tls) = tls
+        .as_ref()
+        .filter(|_| options.cluster_auth.takes_certificate())
+    {
+        tls.check_of_member()?;
+    }
     Ok(Trust {
         keys: keys.map(Arc::new),
         tls,

@@ -158,13 +158,13 @@ impl Served {
     }
 
     fn handle(&mut self, header: Header) -> Next {
+        self.shared().spoke.store(true, Ordering::Relaxed);
         self.awakes();
         let (message, received) = (self.reader.message(), &self.reader.get_ref().received);
         let plain = &mut self.plain;
         let next = self.connection.message(header, message, received, plain);
         // It counts as busy until its reply is sent: shutdown lets busy connections finish first.
         self.shared().busy.store(false, Ordering::Relaxed);
-        self.shared().spoke.store(true, Ordering::Relaxed);
         let kept = self.reader.capacity() + self.plain.capacity();
         if self.received().done(kept) {
             self.reader.shrink_idle();

@@ -3,11 +3,11 @@
 //! `getLog: "startupWarnings"` (which the shell shows when it connects).
 
 use crate::options::ServerOptions;
-use muniment_logger::Logger;
+use muniment_logger::{Logger, Severity};
 use muniment_tls::Endpoint;
-use muniment_value::{Value, doc};
+use muniment_value::{DocBuf, Value, doc};
 use std::net::IpAddr;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// The descriptors that are kept for the storage and the rest of the process, if there are enough.
 const RESERVED_FDS: usize = 512;
@@ -75,19 +75,38 @@ fn warn_of_no_access_control(log: &Logger, options: &ServerOptions) {
 /// Certificates that expire within this time are warned of.
 const SOON: Duration = Duration::from_secs(30 * 86_400);
 
+/// What is to be said of certificates that expire soon, and when.
+fn expiry(tls: &Endpoint) -> Option<(&'static str, DocBuf)> {
+    let at = tls.expires_ms().filter(|_| tls.expires_within(SOON))?;
+    let text = match tls.expires_within(Duration::ZERO) {
+        true => "A certificate of this server has expired",
+        false => "Server certificate will expire soon",
+    };
+    Some((text, doc! { "certificateExpiry": Value::DateTime(at) }))
+}
+
+/// The log's number of the lines about certificates that expire.
+const EXPIRY: u32 = 23_221;
+
+/// Warns again of certificates that expire soon, in the log of a server that has run for long.
+pub fn repeat_expiry(log: &Logger, tls: Option<&Endpoint>) {
+    if let Some((text, attr)) = tls.and_then(expiry) {
+        log.log(
+            Severity::Warning,
+            "NETWORK",
+            EXPIRY,
+            "certificates",
+            text,
+            Some(&attr),
+        );
+    }
+}
+
 /// Warns of what makes TLS worth less than it seems.
 pub fn warn_of_certificates(log: &Logger, tls: Option<&Endpoint>) {
     let Some(tls) = tls else { return };
-    if let Some(at) = tls.expires().filter(|_| tls.expires_within(SOON)) {
-        let text = match tls.expires_within(Duration::ZERO) {
-            true => "A certificate of this server has expired",
-            false => "Server certificate will expire soon",
-        };
-        let ms = at
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
-        let at = Value::DateTime(i64::try_from(ms.as_millis()).unwrap_or(i64::MAX));
-        log.startup_warning_of(23_221, text, &doc! { "certificateExpiry": at });
+    if let Some((text, attr)) = expiry(tls) {
+        log.startup_warning_of(EXPIRY, text, &attr);
     }
     let settings = tls.settings();
     if settings.allow_invalid_certificates {

@@ -196,8 +196,7 @@ impl Store {
         }
     }
 
-    /// How many of these records may have changed settings or users, which are in the databases `config` and
-    /// `admin`.
+    /// How many of these records may have changed settings, which are in the database `config`.
     pub fn config_followed(&self) -> u64 {
         self.inner.followed.config.load(SeqCst)
     }
@@ -470,9 +469,9 @@ pub fn can_be_read(payload: &[u8]) -> bool {
     }
 }
 
-/// Whether a collection may hold settings or users of the server.
+/// Whether a collection may hold settings of the server.
 fn holds_settings(collection: &Collection) -> bool {
-    collection.is_in("config") || collection.is_in("admin")
+    collection.is_in("config")
 }
 
 fn no_member() -> Error {
@@ -519,6 +518,7 @@ impl Inner {
             MustLand
         };
         self.door.count(record.payload.len());
+        let accounts = self.catalog.accounts.now();
         let applied = match self.apply(record.at, record.payload) {
             Ok(applied) => applied,
             Err(e) => {
@@ -533,6 +533,10 @@ impl Inner {
         self.followed.add(&applied.ops, record.payload.len());
         self.rely_on(&applied);
         self.trees.views().advance(record.at);
+        let mut touched = applied.collections.iter().map(|(c, _)| c.id);
+        if touched.any(|id| accounts.has(id)) || self.catalog.accounts.now() != accounts {
+            self.catalog.accounts.changed();
+        }
         for (collection, inserted) in applied.collections.iter().filter(|(_, n)| *n > 0) {
             collection.notify_inserts(*inserted);
         }

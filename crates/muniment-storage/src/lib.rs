@@ -61,6 +61,7 @@ mod worklists;
 #[cfg(test)]
 mod tests;
 
+pub use catalog::accounts::{ROLES, USERS};
 pub use catalog::ddl::{Created, Exclusive};
 pub use catalog::{CollectionOptions, IndexSpec, Kinds, MAX_INDEXES};
 pub use collection::Collection;

@@ -362,6 +362,18 @@ impl Store {
         log.wait_durable(commit.index, interrupt)
     }
 
+    /// A number that rises whenever what is stored of users or roles may have changed, by any commit here
+    /// or any record of another member, after the change is visible.
+    #[inline]
+    pub fn accounts_generation(&self) -> u64 {
+        self.inner.catalog.accounts.generation()
+    }
+
+    /// Has the generation of users and roles rise without a change.
+    pub fn raise_accounts_generation(&self) {
+        self.inner.catalog.accounts.changed();
+    }
+
     /// The newest commit.
     ///
     /// # Errors

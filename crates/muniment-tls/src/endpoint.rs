@@ -12,7 +12,10 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateRevocationListDer;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use rustls::{
+    ClientConfig, RootCertStore, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion,
+};
+use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
@@ -30,10 +33,27 @@ pub enum Version {
 /// What the files said when they were read.
 struct Loaded {
     /// `None` if there is no own certificate, so nothing can be accepted.
-    server: Option<Arc<ServerConfig>>,
+    server: Option<Offer>,
     client: Arc<ClientConfig>,
     own: Option<Certificate>,
     cluster: Option<Certificate>,
+}
+
+/// What a client is offered.
+#[derive(Clone)]
+pub(crate) struct Offer {
+    pub config: Arc<ServerConfig>,
+    /// The digest of the certificate.
+    pub binding: Binding,
+}
+
+/// The SHA-256 of a server's certificate: what a connection of TLS can be told by from one to another server.
+/// It is that of RFC 5929, `tls-server-end-point`, with one hash for all certificates.
+pub type Binding = [u8; 32];
+
+/// The digest of a certificate.
+pub(crate) fn binding(certificate: &[u8]) -> Binding {
+    Sha256::digest(certificate).into()
 }
 
 /// Certificates, keys and authorities. They can be read anew while sockets are
@@ -125,11 +145,38 @@ impl Endpoint {
         own.is_some_and(|own| own.membership.is_of(membership))
     }
 
-    /// The first of the own certificates to expire.
-    pub fn expires(&self) -> Option<SystemTime> {
+    fn expires(&self) -> Option<SystemTime> {
         let loaded = self.loaded.read();
         let both = [&loaded.own, &loaded.cluster];
         both.into_iter().flatten().map(|c| c.expires).min()
+    }
+
+    /// Checks that the own certificates are those of a member of a cluster.
+    ///
+    /// # Errors
+    /// 140 if their owner's name has nothing that members have in common, or they are of two clusters.
+    pub fn check_of_member(&self) -> Result<()> {
+        let loaded = self.loaded.read();
+        let own = loaded.own.as_ref().map(|c| &c.membership);
+        let cluster = loaded.cluster.as_ref().map(|c| &c.membership).or(own);
+        match (own, cluster) {
+            (Some(own), Some(cluster)) if own.is_of(cluster) => Ok(()),
+            (Some(own), Some(_)) if own.is_empty() => Err(invalid(
+                "the owner of tlsCertificateKeyFile has neither organisation nor unit nor domain \
+                 component, by which members of a cluster know each other",
+            )),
+            _ => Err(invalid(
+                "the owners of tlsCertificateKeyFile and tlsClusterFile differ in organisation, unit or \
+                 domain component, so that they are members of two clusters",
+            )),
+        }
+    }
+
+    /// When the first of the own certificates expires, in milliseconds since 1970.
+    pub fn expires_ms(&self) -> Option<i64> {
+        let since = self.expires()?.duration_since(SystemTime::UNIX_EPOCH);
+        let ms = since.unwrap_or_default().as_millis();
+        Some(i64::try_from(ms).unwrap_or(i64::MAX))
     }
 
     /// Whether one of the own certificates expires within this time.
@@ -164,7 +211,7 @@ impl Endpoint {
         self.failed.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn server_config(&self) -> Option<Arc<ServerConfig>> {
+    pub(crate) fn offer(&self) -> Option<Offer> {
         self.loaded.read().server.clone()
     }
 
@@ -174,7 +221,7 @@ impl Endpoint {
 }
 
 fn load(settings: &Settings) -> Result<Loaded> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(provider());
     let versions = versions(&settings.disabled)?;
     let revoked = match &settings.crl_file {
         Some(path) => files::revoked(path)?,
@@ -196,9 +243,13 @@ fn load(settings: &Settings) -> Result<Loaded> {
     let shown = cluster.or_else(|| own.as_ref().map(|(c, k)| (c.clone(), k.clone_key())));
     let client = client_config(settings, &provider, &versions, &revoked, shown)?;
     let server = match own {
-        Some(pair) => Some(Arc::new(server_config(
-            settings, &provider, &versions, revoked, pair,
-        )?)),
+        Some(pair) => {
+            let shown = pair.0.first().map_or(&[][..], |der| der);
+            let binding = binding(shown);
+            let config = server_config(settings, &provider, &versions, revoked, pair)?;
+            let config = Arc::new(config);
+            Some(Offer { config, binding })
+        }
         None => None,
     };
     Ok(Loaded {
@@ -207,6 +258,20 @@ fn load(settings: &Settings) -> Result<Loaded> {
         own: own_names,
         cluster: cluster_names,
     })
+}
+
+/// The cryptography, with the preferred suites first. Of those of version 1.2, ChaCha20 comes first: with AES-GCM
+/// a connection of that version ends after 2^24 records, which a busy one reaches.
+fn provider() -> CryptoProvider {
+    let mut provider = rustls::crypto::ring::default_provider();
+    provider.cipher_suites.sort_by_key(|suite| match suite {
+        SupportedCipherSuite::Tls13(_) => 0,
+        SupportedCipherSuite::Tls12(suite) => match suite.common.confidentiality_limit {
+            u64::MAX => 1,
+            _ => 2,
+        },
+    });
+    provider
 }
 
 fn password(given: &Option<Zeroizing<String>>) -> Option<&str> {
@@ -227,6 +292,9 @@ fn versions(disabled: &[Protocol]) -> Result<Vec<&'static SupportedProtocolVersi
         false => Ok(left),
     }
 }
+
+/// The names of authorities that clients are told take so many bytes at most.
+const MOST_NAMES: usize = 8 << 10;
 
 type Revoked = [CertificateRevocationListDer<'static>];
 
@@ -274,7 +342,8 @@ fn server_verifier(
     if !revoked.is_empty() {
         builder = builder
             .with_crls(revoked.iter().cloned())
-            .only_check_end_entity_revocation();
+            .only_check_end_entity_revocation()
+            .enforce_revocation_expiration();
     }
     let strict = builder.build().map_err(invalid)?;
     Ok(match settings.allow_invalid_hostnames {
@@ -310,12 +379,22 @@ fn server_config(
         None => builder.with_no_client_auth(),
         Some(path) => {
             let roots: Arc<RootCertStore> = files::authorities(path)?.into();
+            let names: usize = roots
+                .subjects()
+                .iter()
+                .map(|name| name.as_ref().len())
+                .sum();
             let mut verifier =
                 WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
+            // Clients are told which authorities count, unless that would be too much for a message.
+            if names > MOST_NAMES {
+                verifier = verifier.clear_root_hint_subjects();
+            }
             if !revoked.is_empty() {
                 verifier = verifier
                     .with_crls(revoked)
-                    .only_check_end_entity_revocation();
+                    .only_check_end_entity_revocation()
+                    .enforce_revocation_expiration();
             }
             if settings.allow_connections_without_certificates {
                 verifier = verifier.allow_unauthenticated();
@@ -324,6 +403,7 @@ fn server_config(
         }
     };
     let mut config = builder.with_single_cert(chain, key).map_err(unusable)?;
+    config.ignore_client_order = true;
     // A connection lasts long, and a ticket would keep a certificate in force that was revoked since.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});

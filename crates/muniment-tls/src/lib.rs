@@ -15,7 +15,7 @@ mod settings;
 mod socket;
 mod verify;
 
-pub use endpoint::{Endpoint, Version};
+pub use endpoint::{Binding, Endpoint, Version};
 pub use names::{Certificate, Membership};
 pub use settings::{Mode, Protocol, Settings};
 pub use socket::{Refused, Socket, greets};

@@ -48,9 +48,10 @@ pub struct Certificate {
     pub expires: SystemTime,
 }
 
-/// The organisations, units and domain components of a certificate's owner, sorted.
+/// The organisations, units and domain components of a certificate's owner, sorted: each with whether it is a
+/// text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Membership(Vec<(&'static str, String)>);
+pub struct Membership(Vec<(&'static str, bool, String)>);
 
 impl Membership {
     /// Whether two certificates are of members of the same cluster. One without any of the attributes is of
@@ -82,6 +83,11 @@ impl Certificate {
         })
     }
 
+    /// Whether it has expired.
+    pub fn is_expired(&self) -> bool {
+        self.expires_within(Duration::ZERO)
+    }
+
     /// Whether it expires within this time, or has.
     pub fn expires_within(&self, time: Duration) -> bool {
         self.expires <= SystemTime::now() + time
@@ -97,8 +103,12 @@ pub(crate) fn membership(name: &Name) -> Result<Membership> {
     let mut all = Vec::new();
     for attribute in name.iter() {
         let kind = short(&attribute.oid).filter(|n| OF_MEMBERS.contains(n));
-        if let (Some(kind), Some(text)) = (kind, text(&attribute.value)) {
-            all.push((kind, text));
+        if let Some(kind) = kind {
+            // A value that is no text counts as well: without it the owner would be another one.
+            match text(&attribute.value) {
+                Some(text) => all.push((kind, true, text)),
+                None => all.push((kind, false, hexadecimal(&attribute.value)?)),
+            }
         }
     }
     all.sort();
@@ -113,7 +123,9 @@ pub(crate) fn rfc2253(name: &Name) -> Result<String> {
         if i > 0 {
             out.push(',');
         }
-        for (i, attribute) in set.as_ref().iter().enumerate() {
+        // As OpenSSL does, from the last to the first here, too.
+        let attributes: Vec<_> = set.as_ref().iter().collect();
+        for (i, attribute) in attributes.into_iter().rev().enumerate() {
             if i > 0 {
                 out.push('+');
             }
@@ -135,14 +147,20 @@ fn write_attribute(out: &mut String, attribute: &AttributeTypeAndValue) -> Resul
                 Some(kind) => out.push_str(kind),
                 None => out.push_str(&attribute.oid.to_string()),
             }
-            out.push_str("=#");
-            let der = attribute.value.to_der().map_err(invalid)?;
-            for byte in der {
-                let _ = write!(out, "{byte:02X}");
-            }
+            out.push('=');
+            out.push_str(&hexadecimal(&attribute.value)?);
         }
     }
     Ok(())
+}
+
+/// The encoding of a value, which no text looks like: a `#` at its beginning is escaped.
+fn hexadecimal(value: &Any) -> Result<String> {
+    let mut out = String::from("#");
+    for byte in value.to_der().map_err(invalid)? {
+        let _ = write!(out, "{byte:02X}");
+    }
+    Ok(out)
 }
 
 fn text(value: &Any) -> Option<String> {
@@ -180,9 +198,9 @@ fn escape(out: &mut String, text: &str) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
-    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+    use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair};
 
     fn certificate(names: &[(DnType, &str)]) -> Certificate {
         let mut params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
@@ -223,6 +241,37 @@ mod tests {
         let a = of("M", "db", "one");
         assert!(a.is_of(&of("M", "db", "two")));
         assert!(!a.is_of(&of("M", "clients", "two")));
+        // One whose unit is no text that can be read is in another unit than one that has none.
+        let of_unit = |value: DnValue| {
+            let mut params = CertificateParams::default();
+            let owner = &mut params.distinguished_name;
+            owner.push(DnType::OrganizationName, "M");
+            owner.push(DnType::OrganizationalUnitName, value);
+            let key = KeyPair::generate().unwrap();
+            params.self_signed(&key).unwrap().der().to_vec()
+        };
+        let parsed = |der: &[u8]| Certificate::parse(der).unwrap().membership;
+        // A letter that T.61 has and ASCII has not.
+        let odd = |first: u8| {
+            let mut der = of_unit(DnValue::TeletexString("dbdb".try_into().unwrap()));
+            let places: Vec<_> = (0..der.len() - 4)
+                .filter(|i| &der[*i..*i + 4] == b"dbdb")
+                .collect();
+            places.iter().for_each(|at| der[*at] = first);
+            parsed(&der)
+        };
+        let alone = certificate(&[(DnType::OrganizationName, "M")]).membership;
+        let unit = odd(0xFC);
+        assert!(!alone.is_of(&unit) && !unit.is_of(&alone) && !a.is_of(&unit));
+        assert!(unit.is_of(&odd(0xFC)) && !unit.is_of(&odd(0xFD)));
+        let told = certificate(&[
+            (DnType::OrganizationName, "M"),
+            (DnType::OrganizationalUnitName, "#1404FC626462"),
+        ]);
+        assert!(!unit.is_of(&told.membership));
+        // The kind of the text does not matter.
+        let printable = of_unit(DnValue::PrintableString("db".try_into().unwrap()));
+        assert!(a.is_of(&parsed(&printable)));
         let none = certificate(&[(DnType::CommonName, "one")]).membership;
         assert!(!none.is_of(&none));
     }

@@ -8,7 +8,7 @@
 //! reports less than it was given has to be repeated with the rest, because a part of that may be encrypted
 //! already.
 
-use crate::endpoint::{Endpoint, Version};
+use crate::endpoint::{self, Binding, Endpoint, Version};
 use crate::names::Certificate;
 use crate::settings::Mode;
 use parking_lot::Mutex;
@@ -159,6 +159,8 @@ impl Conn {
 struct Inner {
     conn: Conn,
     incoming: Buffer,
+    /// The digest of the certificate that was shown to a client.
+    binding: Option<Binding>,
     /// Decrypted bytes that were not asked for yet.
     plain: Buffer,
     /// Encrypted bytes that the system has not taken yet.
@@ -169,12 +171,15 @@ struct Inner {
     ended: bool,
     /// The last read from the socket filled all the room.
     filled: bool,
+    /// The system has not taken all of the last chunk at once.
+    slow: bool,
 }
 
 /// What the handshake came to.
 struct Established {
     version: Version,
     certificate: Option<Certificate>,
+    binding: Option<Binding>,
 }
 
 /// See the module's head.
@@ -301,11 +306,13 @@ impl Inner {
         Inner {
             conn,
             incoming: Buffer::default(),
+            binding: None,
             plain: Buffer::default(),
             out: Buffer::default(),
             held: 0,
             ended: false,
             filled: false,
+            slow: false,
         }
     }
 
@@ -453,12 +460,7 @@ impl Socket {
                 Err(e) => return Err(e),
             }
             let left = until.saturating_duration_since(Instant::now());
-            let unsent = socket.inner.lock().out.len() > 0;
-            let wanted = match unsent {
-                true => PollFlags::IN | PollFlags::OUT,
-                false => PollFlags::IN,
-            };
-            if left.is_zero() || !socket.wait(wanted, nanos(Some(left)))? {
+            if left.is_zero() || !socket.wait(socket.awaited(), nanos(Some(left)))? {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
                     "the handshake of TLS was not answered in time",
@@ -495,6 +497,12 @@ impl Socket {
         self.established.get()?.certificate.as_ref()
     }
 
+    /// What both ends know the connection by: the digest of the server's certificate. A third one that stands
+    /// between them, with a certificate of its own, cannot have the same on both sides.
+    pub fn binding(&self) -> Option<&Binding> {
+        self.established.get()?.binding.as_ref()
+    }
+
     /// The longest wait of a read; `None` waits for ever.
     pub fn set_read_timeout(&self, limit: Option<Duration>) {
         self.read_limit.store(nanos(limit), Relaxed);
@@ -525,18 +533,26 @@ impl Socket {
     /// `InvalidData`.
     pub fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
         let limit = self.read_limit.load(Relaxed);
+        if self.has_nothing() && !self.wait(PollFlags::IN, limit)? {
+            return Err(would_block());
+        }
         loop {
-            if self.has_nothing() && !self.wait(PollFlags::IN, limit)? {
-                return Err(would_block());
-            }
             match self.read_at_once(buf) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 read => return read,
             }
-            // A part of a record has come, or of a handshake.
-            if !self.wait(PollFlags::IN, limit)? {
+            // A part of a record has come, or of a handshake, of which something may be left to be sent.
+            if !self.wait(self.awaited(), limit)? {
                 return Err(would_block());
             }
+        }
+    }
+
+    /// What has to happen before a read can go on.
+    fn awaited(&self) -> PollFlags {
+        match !self.is_plain.load(Relaxed) && self.inner.lock().out.len() > 0 {
+            true => PollFlags::IN | PollFlags::OUT,
+            false => PollFlags::IN,
         }
     }
 
@@ -593,7 +609,7 @@ impl Socket {
                 if let Some(n) = read {
                     return Ok(n);
                 }
-                if buf.is_empty() && self.established.get().is_some() {
+                if buf.is_empty() && s.plain.len() > 0 {
                     return Err(would_block());
                 }
             }
@@ -638,9 +654,9 @@ impl Socket {
         match greets(s.incoming.held()) {
             None => Ok(()),
             Some(true) => {
-                let config = endpoint.server_config();
-                let config = config.ok_or(io::ErrorKind::NotConnected)?;
-                let conn = UnbufferedServerConnection::new(config).map_err(Refused::Tls)?;
+                let offer = endpoint.offer().ok_or(io::ErrorKind::NotConnected)?;
+                let conn = UnbufferedServerConnection::new(offer.config).map_err(Refused::Tls)?;
+                s.binding = Some(offer.binding);
                 s.conn = Conn::Server(Box::new(conn));
                 Ok(())
             }
@@ -695,12 +711,17 @@ impl Socket {
         };
         let first = common.peer_certificates().and_then(<[_]>::first);
         let certificate = first.and_then(|der| Certificate::parse(der).ok());
+        let binding = match &s.conn {
+            Conn::Server(_) => s.binding,
+            _ => first.map(|der| endpoint::binding(der)),
+        };
         if let Some(endpoint) = &self.endpoint {
             endpoint.note_accepted(version);
         }
         let _ = self.established.set(Established {
             version,
             certificate,
+            binding,
         });
     }
 
@@ -711,7 +732,10 @@ impl Socket {
             match send(&self.tcp, s.out.held(), flags) {
                 Ok(n) => s.out.discard(n),
                 Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => return Ok(false),
+                Err(rustix::io::Errno::AGAIN) => {
+                    s.slow = true;
+                    return Ok(false);
+                }
                 Err(e) => return Err(e.into()),
             }
         }
@@ -743,9 +767,12 @@ impl Socket {
             done += std::mem::take(&mut s.held);
             let rest = buf.get(done..).unwrap_or_default();
             if rest.is_empty() {
+                s.slow = false;
                 return Ok(done.min(buf.len()));
             }
-            let chunk = rest.get(..CHUNK).unwrap_or(rest);
+            // What a slow receiver takes shows in smaller steps.
+            let most = if s.slow { RECORD } else { CHUNK };
+            let chunk = rest.get(..most).unwrap_or(rest);
             s.encrypt(Give::Data(chunk)).map_err(|e| self.fails(s, e))?;
             s.held = chunk.len();
         }

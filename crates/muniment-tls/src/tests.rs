@@ -249,7 +249,12 @@ fn certificates_of_clients_are_checked() {
         let pair = pair.to_path_buf();
         dir.client(|s| s.certificate_key_file = Some(pair))
     };
-    let (near, far, socket) = meet(&server, &with(&good), "127.0.0.1", |c| says(c, b"hi"));
+    let mut bound = None;
+    let (near, far, socket) = meet(&server, &with(&good), "127.0.0.1", |c| {
+        says(c, b"hi");
+        bound = c.binding().copied();
+    });
+    assert!(bound.is_some() && bound.as_ref() == socket.binding());
     near.unwrap();
     far.unwrap();
     assert_eq!(socket.certificate().unwrap().subject, "O=Muniment,CN=good");
@@ -553,6 +558,64 @@ fn bytes_that_are_no_tls_end_the_connection_alone() {
         drop(far);
         writes.join().unwrap();
     }
+}
+
+#[test]
+fn the_end_is_seen_after_a_part_of_a_record() {
+    let dir = Dir::new();
+    let server = dir.server(Mode::Require, |_| {});
+    let client = dir.client(|_| {});
+    let (near, far) = ends();
+    let far = Socket::accepted(far, Arc::clone(&server));
+    std::thread::scope(|scope| {
+        let connects = scope.spawn(|| Socket::connect(near, &client, "localhost", LIMIT).unwrap());
+        far.set_read_timeout(Some(Duration::from_millis(200)));
+        assert!(far.read(&mut [0; 9]).is_err());
+        let near = connects.join().unwrap();
+        let mut raw = far.tcp().try_clone().unwrap();
+        raw.write_all(&[23, 3, 3, 0]).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!near.has_ended());
+        raw.shutdown(std::net::Shutdown::Both).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(near.has_ended());
+    });
+}
+
+#[test]
+fn many_authorities_and_lists_that_are_out_of_date() {
+    let dir = Dir::new();
+    // More names than a message of the handshake can have.
+    let mut all = std::fs::read_to_string(dir.file("ca.pem")).unwrap();
+    for n in 0..90 {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let name = format!("{n} {}", "x".repeat(900));
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        all += &params.self_signed(&key).unwrap().pem();
+    }
+    std::fs::write(dir.file("all.pem"), all).unwrap();
+    let server = dir.server(Mode::Require, |s| s.ca_file = Some(dir.file("all.pem")));
+    let pair = dir.make("c", &["client"], 7);
+    let client = dir.client(|s| s.certificate_key_file = Some(pair.clone()));
+    let (near, far, socket) = meet(&server, &client, "localhost", |c| says(c, b"hi"));
+    near.unwrap();
+    far.unwrap();
+    assert!(socket.certificate().is_some());
+    let params = CertificateRevocationListParams {
+        this_update: date_time_ymd(2020, 1, 1),
+        next_update: date_time_ymd(2021, 1, 1),
+        crl_number: SerialNumber::from(1),
+        issuing_distribution_point: None,
+        revoked_certs: Vec::new(),
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    let list = params.signed_by(&dir.ca).unwrap();
+    std::fs::write(dir.file("old.pem"), list.pem().unwrap()).unwrap();
+    let server = dir.server(Mode::Require, |s| s.crl_file = Some(dir.file("old.pem")));
+    let (_, far, _) = meet(&server, &client, "localhost", |_| {});
+    assert!(far.is_err());
 }
 
 #[test]

@@ -98,6 +98,27 @@ impl Stream {
         }
     }
 
+    /// Waits until the socket has something to read, or has ended; false after `limit`.
+    pub fn wait_for_bytes(&self, limit: Duration) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let limit = Timespec {
+            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(limit.subsec_nanos()),
+        };
+        let fd = self.as_fd();
+        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).is_ok_and(|n| n > 0)
+    }
+
+    /// Reads the bytes as they come from the network, without waiting: on a connection that nothing is read
+    /// from any more.
+    ///
+    /// # Errors
+    /// The socket's; one of the kind `WouldBlock` if there is nothing.
+    pub fn receive_raw(&self, buf: &mut [u8]) -> io::Result<usize> {
+        use rustix::net::{RecvFlags, recv};
+        Ok(recv(self.as_fd(), buf, RecvFlags::DONTWAIT)?.0)
+    }
+
     /// Reads, and waits for that no longer than the limit.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use crate::table::ALL;
 use muniment_options::{Group, HELP, Opt as Flag, Page, Takes};
 use muniment_server::{
     AuditOptions, AuditTarget, ClusterAuth, LogTarget, Rotation, ServerOptions, TlsMode,
+    TlsSettings,
 };
 use muniment_value::{DocBuf, JsonMode, ValueBuf, doc};
 
@@ -248,11 +249,22 @@ impl Gathered {
     /// Checks that the options of TLS fit together.
     fn check_tls(&self) -> Result<(), String> {
         let (mode, tls) = (self.server.tls_mode, &self.server.tls);
+        let of = |prefix: &str| {
+            self.settings
+                .iter()
+                .any(|(path, _)| path.starts_with(prefix))
+        };
+        // The same option under both of its names could have two values.
+        if of("net.tls.") && of("net.ssl.") {
+            return Err(
+                "give options of TLS by their names with tls or by those with ssl, not both".into(),
+            );
+        }
         if mode == TlsMode::Disabled {
-            let given = tls.certificate_key_file.is_some() || tls.ca_file.is_some();
-            if given {
+            if *tls != TlsSettings::default() {
                 return Err(
-                    "need to enable TLS via the tlsMode flag, since files of TLS are given".into(),
+                    "need to enable TLS via the tlsMode flag, since options of TLS are given"
+                        .into(),
                 );
             }
         } else if tls.certificate_key_file.is_none() {
@@ -263,6 +275,11 @@ impl Gathered {
             return Err(
                 "--clusterAuthMode with certificates needs --tlsMode and --tlsCAFile".into(),
             );
+        }
+        if cluster.takes_certificate() && tls.allow_invalid_certificates {
+            return Err("--clusterAuthMode with certificates cannot be used with \
+                 --tlsAllowInvalidCertificates, which lets anybody make one"
+                .into());
         }
         if cluster.sends_certificate() && mode < TlsMode::Prefer {
             return Err(
@@ -823,6 +840,13 @@ security: {authorization: disabled}
             &[("replSet", "rs0"), ("auth", "true")],
             &[("tlsMode", "requireTLS")],
             &[("tlsCAFile", "/ca.pem")],
+            &[("tlsCRLFile", "/crl.pem")],
+            &[("tlsAllowConnectionsWithoutCertificates", "true")],
+            &[
+                ("tlsMode", "requireTLS"),
+                ("tlsCertificateKeyFile", "/k.pem"),
+                ("sslMode", "allowSSL"),
+            ],
             &[("clusterAuthMode", "x509"), ("replSet", "rs0")],
             &[
                 ("clusterAuthMode", "x509"),
@@ -840,7 +864,7 @@ security: {authorization: disabled}
     fn passwords_are_shown_nowhere() {
         let g = flags(&[
             ("tlsMode", "requireTLS"),
-            ("sslPEMKeyFile", "/k.pem"),
+            ("tlsCertificateKeyFile", "/k.pem"),
             ("tlsCertificateKeyFilePassword", "hush"),
         ])
         .unwrap();

@@ -70,6 +70,15 @@ pub struct OpStart {
     pub reply_room: Option<Arc<ReplyRoom>>,
     /// The operation notes the changes of the catalog that it makes ([`CatalogChange`]).
     pub audited: bool,
+    /// Says which collections the operation may open at all, if not all of them.
+    pub opens: Option<Arc<dyn Opens>>,
+}
+
+/// The second line of defence, after the check of the command's needs: which collections somebody may open.
+pub trait Opens: Send + Sync {
+    /// Whether there is any right to `db.collection`. If there is none, an operation that opens it names what
+    /// the check of its command has not seen, which is a bug.
+    fn may_open(&self, namespace: &str) -> bool;
 }
 
 /// One running operation. Stages ask it through [`Interrupt`].
@@ -115,6 +124,8 @@ pub struct OpContext {
     pool: OnceLock<Arc<TicketPool>>,
     /// The memory of the parsed command, if the command is large.
     parsed: Mutex<Option<Share>>,
+    /// It reads a view, which may read what its user may not.
+    through_view: AtomicBool,
     /// The changes of the catalog that it has made, if it is audited.
     catalog: Option<Mutex<Vec<CatalogChange>>>,
     /// A reference to itself, for a thread that works for it.
@@ -171,6 +182,7 @@ impl OpContext {
             limits: Operation::new(started, start.max_time)
                 .of_client(start.of_client.take())
                 .part_of(whole.map(|whole| whole as Arc<dyn Interrupt>)),
+            through_view: AtomicBool::new(false),
             now_ms: muniment_query::context::now_ms(),
             start,
             waiting: AtomicBool::new(false),
@@ -575,6 +587,32 @@ impl OpContext {
     /// The session, if the operation belongs to one.
     pub fn session(&self) -> Option<&SessionKey> {
         self.start.session.as_ref()
+    }
+
+    /// Checks that the operation may open a collection at all.
+    ///
+    /// # Errors
+    /// 13 Unauthorized.
+    #[inline]
+    pub(crate) fn check_opens(&self, namespace: &str) -> Result<()> {
+        match &self.start.opens {
+            Some(opens) if !self.through_view.load(Relaxed) => match opens.may_open(namespace) {
+                true => Ok(()),
+                false => Err(Error::new(
+                    Code::Unauthorized,
+                    format!("not authorized on {namespace}"),
+                )),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// The operation reads a view from here on. On a view its own name counts, and not those of what it is
+    /// made of.
+    pub(crate) fn reads_view(&self) {
+        if self.start.opens.is_some() {
+            self.through_view.store(true, Relaxed);
+        }
     }
 
     /// The user whose operation it is, `user@db`.

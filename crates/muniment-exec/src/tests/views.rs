@@ -117,3 +117,59 @@ fn writing_is_refused() {
     let e = f.engine.update(&op, "test.v", &s).unwrap_err();
     assert_eq!(e.code(), Code::CommandNotSupportedOnView);
 }
+
+/// Somebody who may open only what is named here.
+struct Only(&'static [&'static str]);
+
+impl Opens for Only {
+    fn may_open(&self, namespace: &str) -> bool {
+        self.0.contains(&namespace)
+    }
+}
+
+#[test]
+fn an_operation_opens_only_what_its_user_has_a_right_to() {
+    let f = fixture();
+    let begin = |names: &'static [&'static str]| {
+        f.engine.operations.begin(OpStart {
+            opens: Some(Arc::new(Only(names))),
+            ..OpStart::default()
+        })
+    };
+    let lookup = array![doc! { "$lookup": doc! {
+        "from": "v", "localField": "_id", "foreignField": "_id", "as": "v",
+    } }];
+    let read = |names, collection: &str, pipeline: Doc<'_>| {
+        let request = AggregateRequest {
+            collection: Some(collection),
+            ..aggregation(pipeline)
+        };
+        let op = begin(names);
+        let mut cursor = f.engine.aggregate(&op, &request)?;
+        let mut n = 0;
+        while cursor.next_doc(&op)?.is_some() {
+            n += 1;
+        }
+        Ok::<_, muniment_value::Error>(n)
+    };
+    let refused = |r: Result<i32>| r.unwrap_err().code() == Code::Unauthorized;
+    assert_eq!(read(&["test.c"], "c", Doc::EMPTY).unwrap(), 10);
+    assert!(refused(read(&["test.v"], "c", Doc::EMPTY)));
+    assert!(refused(read(&["test.c"], "v", Doc::EMPTY)));
+    // What a view is made of comes with it.
+    assert_eq!(read(&["test.w"], "w", Doc::EMPTY).unwrap(), 3);
+    assert!(refused(read(&["test.c"], "c", lookup.as_doc())));
+    let both = read(&["test.c", "test.v"], "c", lookup.as_doc());
+    assert_eq!(both.unwrap(), 10);
+    // Writes, and a name that nothing has.
+    let docs = [doc! { "_id": 100 }];
+    let insert = |names| {
+        let op = begin(names);
+        let options = InsertOptions::default();
+        let done = f.engine.insert_many(&op, NS, &each(&docs), options);
+        done.map(|_| 0)
+    };
+    assert!(refused(insert(&["test.v"])));
+    assert!(refused(read(&["test.c"], "none", Doc::EMPTY)));
+    assert_eq!(f.find("{\"_id\": 100}").len(), 0);
+}

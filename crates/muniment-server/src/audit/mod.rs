@@ -25,9 +25,9 @@ pub use event::Who;
 pub use log::Audit;
 pub use logins::Login;
 
-use crate::auth;
+use crate::auth::{self, Needs};
 use crate::context::{CommandContext, Request};
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::CommandSpec;
 use crate::state::ServerState;
 use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, array, doc};
 use std::io;
@@ -161,7 +161,9 @@ pub fn allowed(
 }
 
 fn notes_allowed(server: &ServerState, spec: &CommandSpec) -> bool {
-    server.parameters.audit_successes.load(Relaxed) && matches!(spec.kind, Kind::Read | Kind::Write)
+    let successes = server.parameters.audit_successes.load(Relaxed);
+    // What everybody may do is not checked.
+    successes && !matches!(spec.needs, Needs::Nothing)
 }
 
 /// The parameters of an authCheck; the command is shown up to so many bytes.

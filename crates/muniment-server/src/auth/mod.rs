@@ -11,14 +11,13 @@ mod store;
 mod user;
 
 pub use first_user::exception as localhost_exception;
+pub use muniment_storage::{ROLES, USERS};
 pub use needs::{Asks, Needs};
 pub use sasl::{
     Begin, Conversation, Iterations, MONGODB_X509, Mechanisms, by_certificate, go_on, speculative,
     start,
 };
-pub use store::{
-    DB, ROLES, SCHEMA_ID, USERS, all, find, mechanisms_of, privileges_of, remove, replace, schema,
-};
+pub use store::{DB, SCHEMA_ID, all, find, mechanisms_of, privileges_of, remove, replace, schema};
 pub use user::User;
 
 use crate::audit::Who;
@@ -29,6 +28,7 @@ use crate::state::ServerState;
 use muniment_auth::action::{Action, Actions};
 use muniment_auth::names::UserName;
 use muniment_auth::resource::Target;
+use muniment_exec::Opens;
 use muniment_logger::Severity;
 use muniment_member::Proof;
 use muniment_op::Lock;
@@ -38,7 +38,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::AtomicBool;
 
 /// The database of users whose credentials are elsewhere, such as in certificates.
 pub const EXTERNAL: &str = "$external";
@@ -51,8 +51,6 @@ const MAX_NESTED: usize = 100;
 pub struct Auth {
     /// Clients have to log in.
     pub required: bool,
-    /// Raised whenever what is stored of users or roles may have changed.
-    generation: AtomicU64,
     /// Held while users or roles are read to be changed, until they are.
     pub changing: Lock<()>,
     /// There was a user, so the localhost exception has ended.
@@ -75,7 +73,6 @@ impl Auth {
         let _ = getrandom::fill(&mut secret);
         Auth {
             required,
-            generation: AtomicU64::new(1),
             changing: Lock::new(()),
             had_users: AtomicBool::new(false),
             told_of_none: AtomicBool::new(false),
@@ -83,15 +80,6 @@ impl Auth {
             failures: Mutex::default(),
             figures: sasl::Figures::default(),
         }
-    }
-
-    /// Users or roles may have changed.
-    pub fn changed(&self) {
-        self.generation.fetch_add(1, SeqCst);
-    }
-
-    fn generation(&self) -> u64 {
-        self.generation.load(SeqCst)
     }
 }
 
@@ -233,7 +221,7 @@ fn refresh(server: &ServerState, conn: &ConnShared, local: &mut ConnLocal) {
     let Some(user) = &local.user else {
         return;
     };
-    let generation = server.auth.generation();
+    let generation = server.engine.store.accounts_generation();
     if user.generation == generation {
         return;
     }
@@ -275,6 +263,11 @@ pub fn may_still(request: &Request<'_>, user: &User, command: Doc<'_>) -> bool {
 pub fn user_of(server: &ServerState, local: &ConnLocal) -> Option<Arc<User>> {
     let counts = server.auth.required && !matches!(local.proof, Proof::Given);
     local.user.as_ref().filter(|_| counts).map(Arc::clone)
+}
+
+/// Which collections the connection's user may open at all, if users count.
+pub fn opens(server: &ServerState, local: &ConnLocal) -> Option<Arc<dyn Opens>> {
+    user_of(server, local).map(|user| user as Arc<dyn Opens>)
 }
 
 /// Makes a session that the client names one of the connection's user. Two users who choose the same id have

@@ -4,8 +4,8 @@
 //! Invariants: only a certificate that an authority of the server's has issued counts; a name that does not exist and a password that is wrong take the same work and give the same
 //! answer; a connection keeps one conversation at most, of a few hundred bytes.
 
-use super::store::{self, USERS};
-use super::{EXTERNAL, Said, log_out, tell, who};
+use super::store;
+use super::{EXTERNAL, Said, USERS, log_out, tell, who};
 use crate::audit::Login;
 use crate::connections::{ConnShared, address_of};
 use crate::context::ConnLocal;
@@ -23,6 +23,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+/// The longest name of a user that can log in, in bytes.
+const LONGEST_NAME: usize = 1024;
+/// The longest name of a database.
+const LONGEST_DB: usize = 63;
+/// So much of a name is shown that a client has chosen freely.
+const SHOWN: usize = 100;
 /// The largest payload of a client, in bytes.
 const MAX_PAYLOAD: usize = 4096;
 /// The bytes of randomness in a server's nonce.
@@ -223,6 +229,10 @@ fn first_message(
     }
     hold_back(server, conn, on)?;
     let first = ClientFirst::parse(begin.payload)?;
+    // A conversation is kept, and its names are logged.
+    if first.user().len() > LONGEST_NAME || begin.db.len() > LONGEST_DB {
+        return Err(failed());
+    }
     let name = UserName {
         user: first.user().to_string(),
         db: begin.db.to_string(),
@@ -277,9 +287,24 @@ fn unavailable(mechanism: &str) -> Error {
     Error::new(
         Code::MechanismUnavailable,
         format!(
-            "Received authentication for mechanism {mechanism} which is unknown or not enabled"
+            "Received authentication for mechanism {} which is unknown or not enabled",
+            cut(mechanism)
         ),
     )
+}
+
+/// The beginning of a name that nobody has checked.
+fn cut(name: &str) -> &str {
+    let end = name
+        .char_indices()
+        .nth(SHOWN)
+        .map_or(name.len(), |(i, _)| i);
+    name.get(..end).unwrap_or_default()
+}
+
+/// What is shown of the name of a user: all of it if the login succeeded.
+fn shown(name: &str, failed: bool) -> &str {
+    if failed { cut(name) } else { name }
 }
 
 /// What a client begins a conversation with.
@@ -354,15 +379,15 @@ pub fn go_on(
     }
     let proven = prove(server, conn, local, &mut login, payload);
     let named = Login {
-        user: &login.name.user,
+        user: shown(&login.name.user, proven.is_err()),
         db: &login.name.db,
         mechanism: login.mechanism.name(),
     };
     let tried = audited(server, conn, local, &named, proven);
     let said = |error| Said {
         mechanism: login.mechanism.name(),
-        user: &login.name.user,
-        db: &login.name.db,
+        user: named.user,
+        db: named.db,
         error,
     };
     match tried {
@@ -461,7 +486,7 @@ fn enter(
     same: impl FnOnce(&DocBuf) -> bool,
 ) -> Result<()> {
     // Read before the user is, so that a change in between is noticed with the next command.
-    let generation = server.auth.generation();
+    let generation = server.engine.store.accounts_generation();
     let stored = store::find(server, USERS, &name.id())?.ok_or_else(failed)?;
     if !same(&stored) {
         return Err(failed());
@@ -513,7 +538,7 @@ pub fn by_certificate(
     server.auth.figures.tried(MONGODB_X509, false);
     hold_back(server, conn, on)?;
     let subject = subject(server, conn, claimed);
-    let shown = subject.as_deref().unwrap_or_default();
+    let own = subject.as_deref().unwrap_or_default();
     let came = match &subject {
         Ok(subject) => {
             let name = UserName {
@@ -525,7 +550,7 @@ pub fn by_certificate(
         Err(e) => Err(e.clone()),
     };
     let named = Login {
-        user: claimed.unwrap_or(shown),
+        user: shown(claimed.unwrap_or(own), came.is_err()),
         db: EXTERNAL,
         mechanism: MONGODB_X509,
     };
@@ -541,7 +566,7 @@ pub fn by_certificate(
         },
     );
     came.map_err(|e| told_of_failure(server, conn, e))?;
-    Ok(doc! { "dbname": EXTERNAL, "user": shown })
+    Ok(doc! { "dbname": EXTERNAL, "user": own })
 }
 
 /// The name of the certificate's owner.
@@ -556,6 +581,10 @@ fn subject(server: &ServerState, conn: &ConnShared, claimed: Option<&str>) -> Re
     }
     let shown = conn.stream.tls().and_then(|s| s.certificate());
     let shown = shown.ok_or_else(|| refused("the client has shown no certificate"))?;
+    // The connection may be older than that.
+    if shown.is_expired() {
+        return Err(refused("the certificate has expired"));
+    }
     match claimed.is_none_or(|claimed| claimed == shown.subject) {
         true => Ok(shown.subject.clone()),
         false => Err(refused(

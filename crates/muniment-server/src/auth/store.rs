@@ -1,6 +1,6 @@
 //! The users and roles that are stored, in MongoDB's collections and documents.
 
-use super::User;
+use super::{ROLES, USERS, User};
 use crate::context::CommandContext;
 use crate::sessions::digest_of;
 use crate::state::ServerState;
@@ -15,10 +15,6 @@ use std::collections::BTreeSet;
 
 /// The database of users and roles.
 pub const DB: &str = "admin";
-/// The collection of users.
-pub const USERS: &str = "admin.system.users";
-/// The collection of roles that users have made.
-pub const ROLES: &str = "admin.system.roles";
 
 /// The document of a user or a role with this `_id`, `db.name`.
 ///
@@ -87,9 +83,7 @@ pub fn replace(cx: &mut CommandContext<'_>, namespace: &str, document: Doc<'_>) 
     if find(cx.server, VERSION_COLLECTION, SCHEMA_ID)?.is_none() {
         put(cx, VERSION_COLLECTION, schema().as_doc())?;
     }
-    put(cx, namespace, document)?;
-    cx.server.auth.changed();
-    Ok(())
+    put(cx, namespace, document)
 }
 
 fn put(cx: &mut CommandContext<'_>, namespace: &str, document: Doc<'_>) -> Result<()> {
@@ -121,7 +115,6 @@ pub fn remove(cx: &mut CommandContext<'_>, namespace: &str, filter: Doc<'_>) -> 
         .engine()
         .delete_many(cx.op, namespace, &mut statements, true);
     cx.note_commit(outcome.commit);
-    cx.server.auth.changed();
     match outcome.errors.pop() {
         Some(e) => Err(e.error),
         None => Ok(outcome.n as u64),

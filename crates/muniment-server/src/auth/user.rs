@@ -6,6 +6,7 @@ use muniment_auth::names::{RoleName, UserName};
 use muniment_auth::privilege::Privileges;
 use muniment_auth::resource::Target;
 use muniment_auth::restrictions::Restrictions;
+use muniment_exec::Opens;
 use std::sync::Arc;
 
 /// A user as a connection holds it. It does not change; when users or roles change, the connection takes
@@ -45,5 +46,21 @@ impl User {
         let client = address_of(&conn.peer);
         let server = conn.stream.local().as_deref().and_then(address_of);
         self.restrictions.iter().all(|r| r.allow(client, server))
+    }
+}
+
+impl Opens for User {
+    fn may_open(&self, namespace: &str) -> bool {
+        let (db, collection) = namespace.split_once('.').unwrap_or((namespace, ""));
+        // Commands about users, sessions and settings write what is the server's own, by rights of their own.
+        let servers = matches!(db, "admin" | "config" | "local");
+        let may = |collection| {
+            let target = Target::Collection(db, collection);
+            self.privileges.allows_any_of(&target, &Actions::ALL)
+        };
+        // The buckets of a time series belong to it.
+        let series = collection.strip_prefix("system.buckets.");
+        // Pipelines that make their documents themselves read a collection without a name.
+        servers || collection.is_empty() || may(collection) || series.is_some_and(may)
     }
 }

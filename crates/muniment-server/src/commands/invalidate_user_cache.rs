@@ -11,7 +11,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     runs_on: Some(RunsOn::Any),
     run: |cx| {
-        cx.server.auth.changed();
+        cx.server.engine.store.raise_accounts_generation();
         Ok(())
     },
     ..CommandSpec::needing(Needs::cluster(&[Action::InvalidateUserCache]))

@@ -13,7 +13,6 @@ use muniment_storage::{Damage, Damaged};
 use muniment_tls::{Endpoint, Version};
 use muniment_value::{ArrayBuf, DocBuf, Result, Value, doc};
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::SystemTime;
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -73,13 +72,8 @@ fn certificates(d: &mut DocBuf, tls: &Endpoint) {
     let authorities = settings.ca_file.is_some() || settings.cluster_ca_file.is_some();
     d.append_some("SSLServerSubjectName", tls.own().map(|c| c.subject));
     d.append("SSLServerHasCertificateAuthority", authorities);
-    if let Some(at) = tls.expires() {
-        let since = at
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
-        let ms = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
-        d.append("SSLServerCertificateExpirationDate", Value::DateTime(ms));
-    }
+    let at = tls.expires_ms().map(Value::DateTime);
+    d.append_some("SSLServerCertificateExpirationDate", at);
 }
 
 /// How many connections were accepted in each version of TLS, and how many have failed in their handshake.

@@ -51,7 +51,12 @@ impl Poller {
     /// # Errors
     /// The kernel's limit of watched sockets per user is reached, or it has no memory.
     pub fn add(&self, socket: &Stream, number: u64) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_ADD, socket.as_raw_fd(), ARRIVALS, number)
+        // A handshake of TLS may have to go on when there is room for what the server sends.
+        let events = match socket.tls() {
+            Some(_) => ARRIVALS | libc::EPOLLOUT,
+            None => ARRIVALS,
+        };
+        self.control(libc::EPOLL_CTL_ADD, socket.as_raw_fd(), events, number)
     }
 
     /// Does not watch a socket any more.

@@ -8,7 +8,7 @@ use crate::context::{CommandContext, ConnLocal};
 use crate::registry::CommandSpec;
 use crate::state::ServerState;
 use muniment_logger::Severity;
-use muniment_member::{LONGEST_NAME, Proof, answer_proof};
+use muniment_member::{LONGEST_NAME, Proof, Seen, answer_proof};
 use muniment_value::{Code, Error, Result, doc};
 
 /// Answers `_replSetProve`.
@@ -22,8 +22,12 @@ pub fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
     let set = named_set(cx.server, name)?;
     // After any failure the caller has to begin again with another connection.
     let before = std::mem::replace(&mut cx.local.proof, Proof::Failed);
-    let shown = cx.conn.stream.tls().and_then(|s| s.certificate());
-    let answered = answer_proof(set, body, before, shown.map(|c| &c.membership));
+    let tls = cx.conn.stream.tls();
+    let seen = Seen {
+        shown: tls.and_then(|s| s.certificate()),
+        channel: tls.and_then(|s| s.binding()),
+    };
+    let answered = answer_proof(set, body, before, seen);
     let (proof, reply) = answered.inspect_err(|e| {
         tell(cx.server, cx.conn, body.get_str("from"), e);
         audit(cx, Some(e));
@@ -42,7 +46,10 @@ fn audit(cx: &CommandContext<'_>, error: Option<&Error>) {
     let login = Login {
         user: "__system",
         db: "local",
-        mechanism: "keyFile",
+        mechanism: match cx.request.body.get("x509") {
+            Some(_) => "x509",
+            None => "keyFile",
+        },
     };
     if let Some(audit) = &cx.server.audit {
         let _ = audit.authenticated(&auth::who(cx.conn, cx.local), &login, error);

@@ -23,7 +23,6 @@ impl Host for ServerState {
 
     fn take_settings(&self) {
         settings::take(self);
-        self.auth.changed();
     }
 
     fn prepare_as_primary(&self) {

@@ -1,6 +1,5 @@
 //! The fourth step: waiting until what was written is acknowledged as the write concern asks.
 
-use crate::auth;
 use crate::context::CommandContext;
 use crate::registry::{Kind, Names};
 use crate::replica_set;
@@ -86,15 +85,6 @@ fn unavailable(e: Error) -> Error {
 pub fn take_settings(cx: &CommandContext<'_>) {
     if writes_to(cx, settings::DB) {
         settings::take_for_client(cx.server);
-    }
-}
-
-/// Notes that users or roles may have changed. That is in force before other members have it, since it is
-/// visible.
-pub fn note_users(cx: &CommandContext<'_>) {
-    // A transaction does not write to the database of users.
-    if cx.spec.ends_transaction.is_none() && writes_to(cx, auth::DB) {
-        cx.server.auth.changed();
     }
 }
 

@@ -121,6 +121,8 @@ fn begin<'r>(
             .then(|| Arc::clone(&conn.remote)),
         reply_room: local.reply_room.clone(),
         audited: server.audit.is_some(),
+        // What a cursor opens was named by the command that opened it.
+        opens: auth::opens(server, local).filter(|_| !spec.continues_cursor()),
         ..OpStart::default()
     })
 }

@@ -149,7 +149,6 @@ fn steps(
         .as_ref()
         .and_then(|node| node.keep_back(&cx.op.announcer));
     let ran = run::run(&mut cx, ticket);
-    acknowledge::note_users(&cx);
     let told = acknowledge::acknowledge(&cx, ran.result, kept_back.as_ref());
     drop(kept_back);
     acknowledge::take_settings(&cx);

@@ -42,6 +42,7 @@ pub fn run_within(
         client: Some(Arc::clone(&cx.conn.peer)),
         part_of: Some(Arc::clone(cx.op)),
         audited: cx.server.audit.is_some(),
+        opens: auth::opens(cx.server, cx.local),
         ..OpStart::default()
     });
     let mut reply = Vec::new();

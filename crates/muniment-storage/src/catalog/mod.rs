@@ -2,6 +2,7 @@
 //!
 //! [`Entry`] says how both are stored, and what becomes of an entry that is damaged.
 
+pub(crate) mod accounts;
 pub(crate) mod ddl;
 mod entry;
 mod map;

@@ -5,6 +5,7 @@
 //! two. Names change only while the changing thread holds `naming`; recovery and a follower, which
 //! apply what was decided elsewhere, need not. No id is given out twice.
 
+use super::accounts::AccountsWatch;
 use super::map::Collections;
 use crate::collection::Collection;
 use crate::hints::Hints;
@@ -31,6 +32,8 @@ pub(crate) struct Catalog {
     pub hints: Arc<Hints>,
     /// Which collections have background work waiting.
     pub lists: Arc<Worklists>,
+    /// The collections of users and roles.
+    pub accounts: AccountsWatch,
 }
 
 impl Default for Catalog {
@@ -42,6 +45,7 @@ impl Default for Catalog {
             next_id: AtomicU32::new(1),
             hints: Arc::default(),
             lists: Arc::default(),
+            accounts: AccountsWatch::default(),
         }
     }
 }
@@ -92,6 +96,8 @@ impl Catalog {
     pub fn add(&self, collection: &Arc<Collection>, at: Timestamp, oldest: Timestamp) {
         let mut collections = self.collections.write();
         collections.set(&collection.name(), collection, at, oldest);
+        self.accounts
+            .look_at(|name| collections.by_name(name).map(|c| c.id));
     }
 
     /// Gives a collection another name from the commit at `at` on; `oldest` is the time of the
@@ -110,12 +116,16 @@ impl Catalog {
         collection.set_named_since(at);
         collections.set(namespace, collection, at, oldest);
         collection.set_namespace(namespace);
+        self.accounts
+            .look_at(|name| collections.by_name(name).map(|c| c.id));
     }
 
     /// Removes a collection that the commit at `at` drops; `oldest` is the time of the oldest view.
     pub fn remove(&self, collection: &Arc<Collection>, at: Timestamp, oldest: Timestamp) {
         let mut collections = self.collections.write();
         collections.remove(collection, at, oldest);
+        self.accounts
+            .look_at(|name| collections.by_name(name).map(|c| c.id));
         self.past
             .lock()
             .ended(collection.id, at, collection.named());

@@ -1,6 +1,6 @@
 //! The commit door: the only place that appends to the log.
 //!
-//! A commit goes through it in six steps:
+//! A commit goes through it in seven steps:
 //!
 //! - it is admitted (disk space, back-pressure);
 //! - it shares the gate, which seals and fsyncLock take alone;
@@ -9,7 +9,8 @@
 //! - in a short serial section it gets its timestamp, and one record is appended to the log;
 //! - its puts go into the trees' memory, outside that section;
 //! - the visible timestamp moves on, in order: a new view sees all of every commit up to it and nothing
-//!   later.
+//!   later;
+//! - if the record touches users or roles, their generation is raised (`catalog::accounts`).
 //!
 //! The few puts of a small write go into memory inside the serial section. That takes less time than
 //! coming back to move the visible timestamp on in order, and no thread has to wait for one that lost
@@ -210,6 +211,8 @@ impl Inner {
         *turn = at;
         let position = Position { index, term, at };
         door.appended(position, passage.now, passage.announce);
+        let accounts = self.catalog.accounts.now();
+        let of_accounts = accounts.have(batch.iter().map(|put| put.tree.0));
         let guard = MustLand;
         let inside = door.take_off(at, passage.few).then_some(turn);
         door.count(payload.iter().map(|part| part.len()).sum());
@@ -223,6 +226,9 @@ impl Inner {
             None => door.land(at, self.trees.views()),
         }
         self.advanced();
+        if of_accounts || self.catalog.accounts.now() != accounts {
+            self.catalog.accounts.changed();
+        }
         Ok(CommitId { index, at })
     }
 

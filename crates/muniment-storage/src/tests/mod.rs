@@ -1,6 +1,7 @@
 //! The store's behaviour through its public interface.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod accounts;
 mod damage;
 mod fault;
 mod faults_in_turn;

@@ -112,9 +112,8 @@ fn an_action_is_refused_before_it_is_done() {
         "d",
         "{insert: 'a', documents: [{_id: 'unwritten'}]}",
     );
-    run(&mut c, "admin", &set(false));
-    let found = run(&mut c, "d", "{count: 'a', query: {_id: 'unwritten'}}");
-    assert_eq!(shown(&found, "n"), "0");
+    // Nor can that be switched off without an event.
+    is_refused(&mut c, "admin", &set(false));
     is_refused(&mut c, "admin", "{shutdown: 1}");
     run(&mut c, "admin", "{ping: 1}");
     assert!(
@@ -127,6 +126,14 @@ fn an_action_is_refused_before_it_is_done() {
     // The end does not wait for the audit log.
     let mut server = audited.server;
     assert!(server.terminate().success());
+    server.set_args(&[]);
+    server.start_again();
+    let found = run(
+        &mut server.connect(),
+        "d",
+        "{count: 'a', query: {_id: 'unwritten'}}",
+    );
+    assert_eq!(shown(&found, "n"), "0");
 }
 
 /// A small file system of its own.

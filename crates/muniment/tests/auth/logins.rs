@@ -555,3 +555,85 @@ fn strangers_do_not_set_the_clock() {
     let time = reply.as_doc().get("operationTime").unwrap().to_display();
     assert!(!time.contains(&later.to_string()), "{time}");
 }
+
+#[test]
+fn passwords_are_stretched_as_often_as_the_parameters_say() {
+    let options = ServerOptions::new().arg("--auth");
+    let options = options
+        .arg("--setParameter")
+        .arg("scramSHA256IterationCount=6000");
+    let server = Server::start(options);
+    let mut c = root(&server);
+    run(
+        &mut c,
+        "admin",
+        "{setParameter: 1, scramIterationCount: 7000}",
+    );
+    for bad in ["4999", "'many'", "1000001"] {
+        let set = format!("{{setParameter: 1, scramIterationCount: {bad}}}");
+        assert_ne!(code(&mut c, "admin", &set), 0, "{bad}");
+    }
+    run(&mut c, "own", "{createUser: 'ann', pwd: 'p', roles: []}");
+    let offered = |user: &str, mechanism: &str| {
+        let first = client(user, "p", mechanism);
+        let first = first.first().as_bytes().to_vec();
+        let reply = sasl_start(&mut server.connect(), "own", mechanism, &first, true).unwrap();
+        let text = String::from_utf8(payload(&reply)).unwrap();
+        text.rsplit_once("i=").unwrap().1.to_string()
+    };
+    // A user that does not exist looks the same.
+    for user in ["ann", "nobody"] {
+        assert_eq!(offered(user, SHA256), "6000", "{user}");
+        assert_eq!(offered(user, SHA1), "7000", "{user}");
+    }
+    for mechanism in [SHA256, SHA1] {
+        login(&mut server.connect(), "own", "ann", "p", mechanism).unwrap();
+    }
+    // What was stored before stays as it is.
+    run(
+        &mut c,
+        "admin",
+        "{setParameter: 1, scramIterationCount: 9000}",
+    );
+    assert_eq!(offered("ann", SHA1), "7000");
+    run(&mut c, "own", "{updateUser: 'ann', pwd: 'p'}");
+    assert_eq!(offered("ann", SHA1), "9000");
+    let shown = run(
+        &mut c,
+        "admin",
+        "{getParameter: 1, authenticationMechanisms: 1}",
+    );
+    let shown = shown.as_doc().to_display();
+    assert!(shown.contains("MONGODB-X509") && shown.contains(SHA256));
+}
+
+#[test]
+fn names_that_clients_choose_are_kept_and_logged_in_part() {
+    let server = auth();
+    let _root = root(&server);
+    let long = "\u{1}".repeat(3000);
+    let longest = "x".repeat(60_000);
+    let before = server.log().len();
+    for mechanism in [SHA1, SHA256] {
+        let first = client(&long, "p", mechanism);
+        let first = first.first().as_bytes().to_vec();
+        let e = sasl_start(&mut server.connect(), "own", mechanism, &first, true);
+        assert_eq!(e.unwrap_err().code().0, 18);
+    }
+    let cmd = doc! { "saslStart": 1, "mechanism": &*longest, "payload": binary(b"n,,n=a,r=b") };
+    let e = server.connect().command("own", &cmd).unwrap_err();
+    assert!(e.code().0 == 334 && e.message().len() < 300, "{e}");
+    let cmd = doc! { "authenticate": 1, "mechanism": "MONGODB-X509", "user": &*longest };
+    let e = server.connect().command("$external", &cmd).unwrap_err();
+    assert_eq!(e.code().0, 18);
+    // The database of a login that comes with a hello.
+    let first = client("ann", "p", SHA256);
+    let login = doc! {
+        "saslStart": 1, "mechanism": SHA256, "db": &*longest,
+        "payload": binary(first.first().as_bytes()),
+    };
+    let hello = doc! { "hello": 1, "speculativeAuthenticate": login };
+    let reply = server.connect().command("admin", &hello).unwrap();
+    assert!(reply.as_doc().get("speculativeAuthenticate").is_none());
+    assert!(server.log().len() < before + 16_000, "{}", server.log());
+}

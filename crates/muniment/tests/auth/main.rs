@@ -6,6 +6,7 @@ mod logins;
 mod nested;
 mod owners;
 mod restored;
+mod roads;
 mod roles;
 mod secrets;
 #[path = "../set/mod.rs"]

@@ -235,3 +235,49 @@ fn options_are_shown_without_passwords() {
         assert!(!text.contains("hush-hush"), "{text}");
     }
 }
+
+#[test]
+fn a_first_command_may_take_longer_than_the_greeting() {
+    let options = ServerOptions::new()
+        .arg("--setParameter")
+        .arg("munimentGreetingTimeoutSeconds=1")
+        .arg("--setParameter")
+        .arg("enableTestCommands=1");
+    let server = Server::start(options);
+    let mut c = server.connect();
+    run(&mut c, "test", "{insert: 'c', documents: [{}]}");
+    let slow = "{find: 'c', filter: {$where: 'sleep(3500) || true'}}";
+    let found = server.connect().command("test", &testkit::shell(slow));
+    let n = found.unwrap();
+    let cursor = n.as_doc().get_doc("cursor").unwrap();
+    assert_eq!(cursor.get_array("firstBatch").unwrap().values().count(), 1);
+}
+
+/// The threads of a process.
+fn threads(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/task"))
+        .unwrap()
+        .count()
+}
+
+#[test]
+fn strangers_that_are_refused_take_few_threads() {
+    let authority = Authority::new();
+    let server = Server::start(open(&authority, "preferTLS"));
+    let mut c = server.connect();
+    let before = threads(server.pid().unwrap());
+    let mut kept = Vec::new();
+    let mut most = 0;
+    for _ in 0..400 {
+        let mut s = TcpStream::connect(server.address()).unwrap();
+        // A greeting that offers nothing, and the connection stays open.
+        let hello = [&[22, 3, 1, 0, 45, 1, 0, 0, 41, 3, 3][..], &[0; 39]].concat();
+        s.write_all(&hello).unwrap();
+        kept.push(s);
+        most = most.max(threads(server.pid().unwrap()));
+    }
+    assert!(most < before + 60, "{before} threads, then {most}");
+    c.hello().unwrap();
+    let status = run(&mut c, "admin", "{serverStatus: 1}");
+    assert!(number(&status, &["transportSecurity", "failed"]) > 300);
+}

@@ -17,13 +17,17 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// Options of a server in this mode, with a certificate of the authority.
 fn options(authority: &Authority, mode: &str) -> ServerOptions {
-    let pair = authority.issue("server", "db");
+    options_with(authority, mode, &authority.issue("server", "db"))
+}
+
+/// The same with this certificate.
+fn options_with(authority: &Authority, mode: &str, pair: &Path) -> ServerOptions {
     let path = |p: &Path| p.to_str().unwrap().to_string();
     ServerOptions::new()
         .arg("--tlsMode")
         .arg(mode)
         .arg("--tlsCertificateKeyFile")
-        .arg(path(&pair))
+        .arg(path(pair))
         .arg("--tlsCAFile")
         .arg(path(&authority.ca()))
 }

@@ -1,6 +1,6 @@
 //! Sets whose members speak TLS with each other.
 
-use super::{LIMIT, answers, client, dial, open, options, run};
+use super::{LIMIT, answers, client, dial, open, options, options_with, run};
 use muniment_value::{DocBuf, Value, array, doc};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -75,24 +75,19 @@ fn members_speak_tls_if_they_prefer_it() {
 #[test]
 fn certificates_make_members_known() {
     let authority = Authority::new();
-    let by = |mode: &str| {
-        options(&authority, "preferTLS")
-            .arg("--clusterAuthMode")
-            .arg(mode)
-            .arg("--noauth")
-    };
-    let set = Set::prepare(3, &by("x509"));
+    let by = |options: ServerOptions| options.arg("--clusterAuthMode").arg("x509").arg("--noauth");
+    let set = Set::prepare(3, &by(options(&authority, "preferTLS")));
     set.initiate(&config(&set, 3));
     insert(&set, 1, 3);
     // One of the same authority whose unit is another one is no member.
     let other = authority.issue("other", "clients");
-    let stranger = Server::start(
-        by("x509")
-            .arg("--tlsClusterFile")
-            .arg(other.to_str().unwrap())
-            .arg("--replSet")
-            .arg("rs0"),
-    );
+    let stranger = by(options_with(&authority, "preferTLS", &other));
+    let stranger = Server::start(stranger.arg("--replSet").arg("rs0"));
+    // A server cannot be of two clusters at once, or of none.
+    let mixed = by(options(&authority, "preferTLS")).arg("--tlsClusterFile");
+    let mut mixed = Server::prepare(mixed.arg(other.to_str().unwrap()));
+    mixed.try_start().unwrap_err();
+    assert!(mixed.log().contains("members of two clusters"));
     let mut c = set.connect(set.primary());
     let mut next = config(&set, 3);
     let members = (0..3).map(|i| doc! { "_id": i, "host": set.host(i as usize) });

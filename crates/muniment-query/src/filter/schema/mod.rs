@@ -9,6 +9,7 @@
 
 mod array;
 mod canonical;
+mod encrypt;
 mod limits;
 mod logic;
 mod notes;
@@ -119,6 +120,8 @@ const REGISTRY: &[&KeywordSpec] = &[
     &types::BSON_TYPE,
     &object::DEPENDENCIES,
     &notes::DESCRIPTION,
+    &encrypt::ENCRYPT,
+    &encrypt::METADATA,
     &logic::ENUM,
     &numeric::EXCLUSIVE_MAXIMUM,
     &numeric::EXCLUSIVE_MINIMUM,

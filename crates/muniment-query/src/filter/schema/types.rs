@@ -69,11 +69,14 @@ struct Types {
     operand: ValueBuf,
 }
 
-fn parse(
-    keyword: &'static str,
-    v: Value<'_>,
-    add: fn(&str, &mut Vec<Type>) -> Result<()>,
-) -> Result<Option<Box<dyn Rule>>> {
+/// The types that an operand of `bsonType` names.
+pub(super) fn bson_types(v: Value<'_>) -> Result<Vec<Type>> {
+    named("bsonType", v, bson_type)
+}
+
+type Add = fn(&str, &mut Vec<Type>) -> Result<()>;
+
+fn named(keyword: &str, v: Value<'_>, add: Add) -> Result<Vec<Type>> {
     let mut types = Vec::new();
     match v {
         Value::String(name) => add(name, &mut types)?,
@@ -94,9 +97,13 @@ fn parse(
         }
         _ => return Err(mismatch(keyword, "either a string or an array of strings")),
     }
+    Ok(types)
+}
+
+fn parse(keyword: &'static str, v: Value<'_>, add: Add) -> Result<Option<Box<dyn Rule>>> {
     Ok(Some(Box::new(Types {
         keyword,
-        types,
+        types: named(keyword, v, add)?,
         operand: ValueBuf::new(v),
     })))
 }
