@@ -570,7 +570,7 @@ fn fail_command() {
     let code = |c: &mut muniment_wire::Connection| {
         get_i64(&c.command_raw("admin", &create).unwrap(), "code")
     };
-    assert_eq!([code(&mut c), code(&mut c), code(&mut c)], [91, 91, 238]);
+    assert_eq!([code(&mut c), code(&mut c), code(&mut c)], [91, 91, 59]);
     set(
         times(1),
         doc! { "failCommands": array!["autoCompact"], "closeConnection": true },
