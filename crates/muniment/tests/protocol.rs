@@ -564,16 +564,16 @@ fn fail_command() {
     // This also works for a command that does not exist.
     set(
         times(2),
-        doc! { "failCommands": array!["rotateCertificates"], "errorCode": 91 },
+        doc! { "failCommands": array!["autoCompact"], "errorCode": 91 },
     );
-    let create = doc! { "rotateCertificates": "u" };
+    let create = doc! { "autoCompact": "u" };
     let code = |c: &mut muniment_wire::Connection| {
         get_i64(&c.command_raw("admin", &create).unwrap(), "code")
     };
-    assert_eq!([code(&mut c), code(&mut c), code(&mut c)], [91, 91, 238]);
+    assert_eq!([code(&mut c), code(&mut c), code(&mut c)], [91, 91, 59]);
     set(
         times(1),
-        doc! { "failCommands": array!["rotateCertificates"], "closeConnection": true },
+        doc! { "failCommands": array!["autoCompact"], "closeConnection": true },
     );
     assert!(c.command_raw("admin", &create).is_err());
 
