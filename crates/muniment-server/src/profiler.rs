@@ -196,13 +196,19 @@ fn record(f: &Finished<'_>, statement: Option<(&StatementFigures, Option<Doc<'_>
     let took = statement.map_or(f.took, |s| s.took);
     d.append("millis", narrow(took.as_millis() as i64));
     d.append_some("planSummary", plan.summary);
-    d.append_some("execStats", plan.exec_stats.map(fitting));
+    // A filter of what is stored of users may hold what is not to be shown.
+    if auth::hidden(f.spec, f.caller.request.body, f.op.namespace()).is_none() {
+        d.append_some("execStats", plan.exec_stats.map(fitting));
+    }
     d.append("ts", Value::DateTime(muniment_logger::now_ms()));
     d.append("client", &*f.caller.conn.peer);
     let app_name = f.caller.conn.client.lock().app_name.clone();
     d.append("appName", app_name.as_deref().unwrap_or_default());
-    d.append("allUsers", ArrayBuf::new());
-    d.append("user", "");
+    let user = f.op.user();
+    let names = user.and_then(|user| user.rsplit_once('@'));
+    let all = names.map(|(user, db)| doc! { "user": user, "db": db });
+    d.append("allUsers", all.iter().collect::<ArrayBuf>());
+    d.append("user", user.unwrap_or_default());
     d
 }
 

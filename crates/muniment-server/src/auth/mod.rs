@@ -154,10 +154,16 @@ pub fn refused(spec: &CommandSpec, request: &Request<'_>) -> Error {
     )
 }
 
+/// Whether documents with credentials are in a collection: that of the users, and that into which mongorestore
+/// puts users before it has them merged.
+fn holds_credentials(namespace: &str) -> bool {
+    matches!(namespace, USERS | "admin.tempusers")
+}
+
 /// What is shown of a command instead of its body, if that may hold a password or a key, or is about what is
 /// stored of users.
 pub fn hidden(spec: &CommandSpec, body: Doc<'_>, namespace: &str) -> Option<DocBuf> {
-    let hides = namespace == USERS
+    let hides = holds_credentials(namespace)
         || match spec.secret {
             Secret::Never => false,
             Secret::Always => true,
@@ -185,7 +191,7 @@ pub fn hidden_request(
 /// Whether a document is about what is stored of users: an operation of applyOps, or a namespace of
 /// bulkWrite.
 fn names_users(d: Doc<'_>) -> bool {
-    d.get_str("ns") == Some(USERS)
+    d.get_str("ns").is_some_and(holds_credentials)
 }
 
 /// Whether the body of a bulkWrite writes to what is stored of users.

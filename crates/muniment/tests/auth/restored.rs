@@ -185,3 +185,37 @@ fn only_those_who_may_make_any_user_may_restore() {
         );
     }
 }
+
+#[test]
+fn what_is_restored_is_not_shown() {
+    let server = Server::start(ServerOptions::new().arg("--auth").arg("--slowms=-1"));
+    let mut c = root(&server);
+    run(&mut c, "admin", "{profile: 2, slowms: -1}");
+    let users = [shell("{_id: 'own.x', credentials: {k: 'storedKeyOfX'}}")];
+    let insert = doc! { "insert": "tempusers" };
+    c.command_with("admin", &insert, &[("documents", &users)])
+        .unwrap();
+    run(
+        &mut c,
+        "admin",
+        "{insert: 'tempusers', documents: [{_id: 'own.y', credentials: {k: 'storedKeyOfX'}}]}",
+    );
+    run(
+        &mut c,
+        "admin",
+        "{find: 'tempusers', filter: {'credentials.k': 'storedKeyOfX'}}",
+    );
+    run(&mut c, "admin", "{profile: 0}");
+    let seen = c
+        .find_all("admin", &doc! { "find": "system.profile" })
+        .unwrap();
+    assert!(seen.len() >= 3);
+    assert!(
+        seen.iter()
+            .all(|d| d.as_doc().get_str("user") == Some("root@admin"))
+    );
+    let seen = seen.iter().map(|d| d.as_doc().to_display());
+    for text in seen.chain([server.log()]) {
+        assert!(!text.contains("storedKeyOfX"), "{text}");
+    }
+}
