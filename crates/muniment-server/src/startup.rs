@@ -7,6 +7,8 @@ use muniment_logger::{Logger, Severity};
 use muniment_tls::Endpoint;
 use muniment_value::{DocBuf, Value, doc};
 use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 /// The descriptors that are kept for the storage and the rest of the process, if there are enough.
@@ -109,6 +111,16 @@ pub fn warn_of_certificates(log: &Logger, tls: Option<&Endpoint>) {
         log.startup_warning_of(EXPIRY, text, &attr);
     }
     let settings = tls.settings();
+    for path in [&settings.certificate_key_file, &settings.cluster_file] {
+        let others = path.as_ref().filter(|path| is_open_to_others(path));
+        if let Some(path) = others {
+            log.startup_warning_of(
+                7_340_008,
+                "A file with a private key can be read by other users of this machine",
+                &doc! { "path": path.to_string_lossy().as_ref() },
+            );
+        }
+    }
     if settings.allow_invalid_certificates {
         log.startup_warning(
             22_116,
@@ -122,6 +134,10 @@ pub fn warn_of_certificates(log: &Logger, tls: Option<&Endpoint>) {
              are not asked for",
         );
     }
+}
+
+fn is_open_to_others(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o077 != 0)
 }
 
 /// Whether an address to listen on can only be reached from this host.

@@ -944,3 +944,55 @@ fn mongodb_memory_server_finds_what_it_looks_for() {
         said.contains("Transition to primary complete; database writes are now permitted")
     });
 }
+
+/// Whatever the process's umask is, what the server writes is for its owner alone.
+#[test]
+fn files_are_for_their_owner_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let wrapper = home.path().join("lax");
+    let text = format!(
+        "#!/bin/sh\numask 0\nexec {} \"$@\"\n",
+        testkit::binary().display()
+    );
+    std::fs::write(&wrapper, text).unwrap();
+    std::fs::set_permissions(&wrapper, PermissionsExt::from_mode(0o700)).unwrap();
+    let named = |name: &str| home.path().join(name).to_str().unwrap().to_string();
+    let options = testkit::ServerOptions::new()
+        .arg("--logpath")
+        .arg(named("log"))
+        .arg("--auditDestination")
+        .arg("file")
+        .arg("--auditPath")
+        .arg(named("audit"))
+        .arg("--replSet")
+        .arg("rs0")
+        .arg("--autoInitiate");
+    let mut server = testkit::Server::prepare(options);
+    server.set_binary(Some(&wrapper));
+    server.start_again();
+    let mut c = server.connect();
+    let docs: Vec<_> = (0..3000)
+        .map(|i| muniment_value::doc! { "i": i, "text": "x".repeat(500) })
+        .collect();
+    let insert = muniment_value::doc! { "insert": "c" };
+    c.command_with("test", &insert, &[("documents", &docs)])
+        .unwrap();
+    for cmd in [
+        "{createIndexes: 'c', indexes: [{key: {i: 1}, name: 'i'}]}",
+        "{fsync: 1}",
+    ] {
+        let db = if cmd.contains("fsync") {
+            "admin"
+        } else {
+            "test"
+        };
+        c.command(db, &testkit::shell(cmd)).unwrap();
+    }
+    let mut all = testkit::files_below(&server.dir());
+    all.extend(["log", "audit"].map(|name| home.path().join(name)));
+    assert!(all.len() > 5, "{all:?}");
+    for path in all {
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{}: {mode:o}", path.display());
+    }
+}

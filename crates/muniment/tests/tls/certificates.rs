@@ -155,6 +155,15 @@ fn what_expires_soon_is_warned_of() {
             .to_display()
     };
     assert!(!warned(&mut c).contains("expire"));
+    assert!(warned(&mut c).contains("can be read by other users"));
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(authority.file("server.pem"), mode).unwrap();
+    let careful = Server::start(super::options_with(
+        &authority,
+        "preferTLS",
+        &authority.file("server.pem"),
+    ));
+    assert!(!warned(&mut careful.connect()).contains("can be read by other users"));
     let before = expiry(&mut c);
     authority.issue_until("server", "db", 2020);
     run(&mut c, "admin", "{rotateCertificates: 1}");
