@@ -722,7 +722,7 @@ fn clients_of_other_protocols_are_answered_in_theirs() {
     greeting.resize(517, 7);
     assert_eq!(answer_to(&p, &greeting), [21, 3, 1, 0, 2, 2, 40]);
     let said = home.out();
-    assert!(said.contains("SSLHandshakeFailed") && said.contains("has no TLS"));
+    assert!(said.contains("SSLHandshakeFailed") && said.contains("start it with --tlsMode"));
     assert!(said.contains("HTTP request over a native MongoDB connection"));
     // Messages of MongoDB's protocol are still answered, and meaningless bytes close the connection without
     // an answer.
@@ -741,8 +741,8 @@ fn features_that_do_not_exist_yet_say_so() {
             334,
             "GSSAPI",
         ),
-        (doc! { "authenticate": 1 }, 18, "certificates"),
-        (doc! { "rotateCertificates": 1 }, 238, "no TLS"),
+        (doc! { "authenticate": 1 }, 334, "MONGODB-X509"),
+        (doc! { "rotateCertificates": 1 }, 20, "uses no TLS"),
         (doc! { "nonsense": 1 }, 59, "no such command"),
     ] {
         let reply = c.command_raw("admin", &command).unwrap();
