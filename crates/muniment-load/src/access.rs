@@ -13,8 +13,8 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 /// What a connection is opened with besides the address. Settings that hold for every connection to a
-/// deployment (those of TLS, too) are fields of this structure, so that [`Conn::connect`](crate::conn::Conn::connect) can honour them and
-/// no caller can forget them.
+/// deployment (those of TLS, too) are fields of this structure, so that
+/// [`Conn::connect`](crate::conn::Conn::connect) can honour them and no caller can forget them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// The certificates with which each connection uses TLS; `None` for one that does not.

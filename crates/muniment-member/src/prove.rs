@@ -53,7 +53,8 @@ pub struct Seen<'s> {
     pub channel: Option<&'s Binding>,
 }
 
-/// Answers `_replSetProve`; `before`: how far the caller of the connection had proven that it is a member. After any failure the caller has to begin again with another connection.
+/// Answers `_replSetProve`; `before`: how far the caller of the connection had proven that it is a member, and
+/// `seen` is what TLS says of it. After any failure the caller has to begin again with another connection.
 ///
 /// # Errors
 /// 18 if the caller does not know a key, or one side has none.

@@ -1,8 +1,9 @@
 //! The ways in which clients log in: conversations of SCRAM, and the certificate that a client has shown when
 //! the connection began (MONGODB-X509).
 //!
-//! Invariants: only a certificate that an authority of the server's has issued counts; a name that does not exist and a password that is wrong take the same work and give the same
-//! answer; a connection keeps one conversation at most, of a few hundred bytes.
+//! Invariants: only a certificate that an authority of the server's has issued counts; a name that does not
+//! exist and a password that is wrong take the same work and give the same answer; a connection keeps one
+//! conversation at most, of a few hundred bytes.
 
 use super::store;
 use super::{EXTERNAL, Said, USERS, log_out, tell, who};
