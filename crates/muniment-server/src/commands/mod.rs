@@ -33,6 +33,7 @@ macro_rules! registry {
 }
 
 registry! {
+    merge_authz_collections,
     repl_set_export,
     repl_set_hand_over,
     repl_set_prove,
@@ -110,7 +111,6 @@ registry! {
     log_rotate,
     logout,
     map_reduce,
-    merge_authz_collections,
     ping,
     plan_cache_clear,
     plan_cache_clear_filters,
