@@ -33,6 +33,8 @@ pub struct Parameters {
     pub audit_successes: AtomicBool,
     /// enableTestCommands.
     pub test_commands: AtomicBool,
+    /// munimentSlowFailedLogins.
+    pub slows_logins: AtomicBool,
     /// honorSystemUmask.
     pub honors_umask: AtomicBool,
     /// ttlMonitorEnabled.
@@ -104,6 +106,7 @@ impl Default for Parameters {
             scram: crate::auth::Iterations::default(),
             audit_successes: AtomicBool::new(false),
             test_commands: AtomicBool::new(false),
+            slows_logins: AtomicBool::new(true),
             honors_umask: AtomicBool::new(false),
             ttl_enabled: AtomicBool::new(true),
             flow_control: AtomicBool::new(true),
@@ -469,6 +472,13 @@ pub const ALL: &[Parameter] = &[
         get: |s| v(crate::memory::limit(s, Account::Scripts)),
         set: Set::Int(|p| &p.memory.scripts, 1 << 20, 1 << 50),
         apply: crate::memory::apply,
+    },
+    Parameter {
+        name: "munimentSlowFailedLogins",
+        doc: "Whether logins wait whose name or address has failed repeatedly; without it passwords can be guessed as fast as the server answers",
+        get: |s| v(s.parameters.slows_logins.load(Relaxed)),
+        set: Set::Bool(|p| &p.slows_logins),
+        apply: nothing,
     },
     Parameter {
         name: "munimentStreamMemoryBytes",

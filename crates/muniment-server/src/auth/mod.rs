@@ -7,6 +7,7 @@
 mod first_user;
 mod needs;
 mod sasl;
+mod slowing;
 mod store;
 mod user;
 
@@ -34,9 +35,6 @@ use muniment_member::Proof;
 use muniment_op::Lock;
 use muniment_storage::{NOBODY, SessionKey};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
-use parking_lot::Mutex;
-use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -59,8 +57,10 @@ pub struct Auth {
     told_of_none: AtomicBool,
     /// The secret from which the salts of unknown users are made.
     secret: [u8; 32],
-    /// Failed tries by address.
-    failures: Mutex<HashMap<IpAddr, sasl::Failures>>,
+    /// Slows the guessing of passwords.
+    slowing: Arc<slowing::Slowing>,
+    /// Held while a password is stretched, so that clients who set many passwords at once take one core.
+    pub stretching: Lock<()>,
     /// Logins by mechanism: tried and succeeded.
     pub figures: sasl::Figures,
 }
@@ -77,7 +77,8 @@ impl Auth {
             had_users: AtomicBool::new(false),
             told_of_none: AtomicBool::new(false),
             secret,
-            failures: Mutex::default(),
+            slowing: Arc::default(),
+            stretching: Lock::new(()),
             figures: sasl::Figures::default(),
         }
     }

@@ -5,6 +5,7 @@
 //! exist and a password that is wrong take the same work and give the same answer; a connection keeps one
 //! conversation at most, of a few hundred bytes.
 
+use super::slowing::{Held, Try};
 use super::store;
 use super::{EXTERNAL, Said, USERS, log_out, tell, who};
 use crate::audit::Login;
@@ -15,11 +16,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use muniment_auth::names::UserName;
 use muniment_auth::scram::{ClientFirst, Credentials, Exchange, Mechanism};
+use muniment_logger::Severity;
 use muniment_op::Interrupt;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -34,25 +35,8 @@ const SHOWN: usize = 100;
 const MAX_PAYLOAD: usize = 4096;
 /// The bytes of randomness in a server's nonce.
 const NONCE: usize = 24;
-/// After so many failures in a row, an address has to wait before each further try.
-const FREE_FAILURES: u32 = 5;
-/// The first wait; each further one is twice as long.
-const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// The longest wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
-/// After so long without a failure an address begins anew.
-const FORGIVEN: Duration = Duration::from_secs(60);
 /// A conversation may last so long.
 const LONGEST: Duration = Duration::from_secs(60);
-/// So many addresses are remembered.
-const ADDRESSES: usize = 10_000;
-
-/// The failed tries from one address.
-pub struct Failures {
-    count: u32,
-    last: Instant,
-}
-
 /// The mechanism of clients with certificates.
 pub const MONGODB_X509: &str = "MONGODB-X509";
 
@@ -175,6 +159,8 @@ pub struct Conversation {
     skips_empty: bool,
     /// The client has proven itself, and only the empty last message is missing.
     proven: bool,
+    /// Its turn, until it has succeeded or failed.
+    turn: Turn,
 }
 
 /// The error for everything that a client may not be told apart.
@@ -194,17 +180,37 @@ pub fn start(
     begin: &Begin<'_>,
 ) -> Result<DocBuf> {
     local.login = None;
-    let begun = first_message(server, conn, local, on, begin);
-    if let (Err(e), false) = (&begun, begin.speculative) {
-        // The try has failed, whether or not that can be written.
-        let login = Login {
-            user: "",
-            db: begin.db,
-            mechanism: begin.mechanism,
-        };
-        let _ = audit(server, conn, local, &login, Some(e));
+    match first_message(server, conn, local, on, begin) {
+        Ok(answer) => Ok(answer),
+        Err(Ended::Failed(e)) => {
+            if !begin.speculative {
+                // The try has failed, whether or not that can be written.
+                let login = Login {
+                    user: "",
+                    db: begin.db,
+                    mechanism: begin.mechanism,
+                };
+                let _ = audit(server, conn, local, &login, Some(&e));
+            }
+            Err(e)
+        }
+        // That is told of seldom, or refused tries would fill the disk faster than others.
+        Err(Ended::Refused) => Err(failed()),
     }
-    begun
+}
+
+/// How a conversation ended that has not begun.
+enum Ended {
+    /// With this error.
+    Failed(Error),
+    /// Too many tries for the name or from the address wait.
+    Refused,
+}
+
+impl From<Error> for Ended {
+    fn from(e: Error) -> Ended {
+        Ended::Failed(e)
+    }
 }
 
 /// Answers the first message of a conversation.
@@ -214,29 +220,39 @@ fn first_message(
     local: &mut ConnLocal,
     on: &dyn Interrupt,
     begin: &Begin<'_>,
-) -> Result<DocBuf> {
+) -> std::result::Result<DocBuf, Ended> {
     check_enabled(server, begin.mechanism)?;
     let mechanism = Mechanism::from_name(begin.mechanism);
     let mechanism = mechanism.ok_or_else(|| unavailable(begin.mechanism))?;
     if begin.payload.len() > MAX_PAYLOAD {
-        return Err(Error::bad_value(format!(
+        return Err(Ended::Failed(Error::bad_value(format!(
             "the payload of a login has {} bytes, and at most {MAX_PAYLOAD} are allowed",
             begin.payload.len()
-        )));
+        ))));
     }
     server.auth.figures.tried(mechanism.name(), false);
     if begin.speculative {
         server.auth.figures.tried(mechanism.name(), true);
     }
-    hold_back(server, conn, on)?;
     let first = ClientFirst::parse(begin.payload)?;
     // A conversation is kept, and its names are logged.
     if first.user().len() > LONGEST_NAME || begin.db.len() > LONGEST_DB {
-        return Err(failed());
+        return Err(failed().into());
     }
     let name = UserName {
         user: first.user().to_string(),
         db: begin.db.to_string(),
+    };
+    let named = Login {
+        user: cut(&name.user),
+        db: begin.db,
+        mechanism: begin.mechanism,
+    };
+    // The reply to a hello must not wait. Its client then begins by saslStart, where it waits.
+    let waits = !begin.speculative;
+    let turn = hold_back(server, conn, local, on, &name, &named, waits)?;
+    let Some(turn) = turn else {
+        return Err(Ended::Refused);
     };
     let stored = store::find(server, USERS, &name.id())?;
     let credentials = stored.as_ref().and_then(|d| {
@@ -246,23 +262,10 @@ fn first_message(
     let known = credentials.is_some();
     // The client would take the answer for one in the mechanism that it then chooses for this user.
     if begin.speculative && stored.is_some() && !known {
-        return Err(failed());
+        return Err(failed().into());
     }
-    let iterations = server.parameters.scram.of(mechanism);
-    let credentials = credentials.unwrap_or_else(|| {
-        Credentials::decoy(
-            mechanism,
-            &name.user,
-            &name.db,
-            &server.auth.secret,
-            iterations,
-        )
-    });
-    let mut nonce = [0; NONCE];
-    getrandom::fill(&mut nonce)
-        .map_err(|e| Error::internal(format!("the system has no random bytes: {e}")))?;
-    let nonce = STANDARD.encode(nonce);
-    let (exchange, answer) = Exchange::begin(first, credentials, &nonce, known);
+    let credentials = credentials.unwrap_or_else(|| decoy(server, mechanism, &name));
+    let (exchange, answer) = Exchange::begin(first, credentials, &nonce()?, known);
     local.login = Some(Box::new(Conversation {
         mechanism,
         name,
@@ -271,8 +274,25 @@ fn first_message(
         began: Instant::now(),
         skips_empty: begin.skips_empty,
         proven: false,
+        turn,
     }));
     Ok(reply(false, answer.as_bytes()))
+}
+
+/// What a user is tried with that is not known.
+fn decoy(server: &ServerState, mechanism: Mechanism, name: &UserName) -> Credentials {
+    let iterations = server.parameters.scram.of(mechanism);
+    let secret = &server.auth.secret;
+    Credentials::decoy(mechanism, &name.user, &name.db, secret, iterations)
+}
+
+/// # Errors
+/// If the system has no random bytes.
+fn nonce() -> Result<String> {
+    let mut nonce = [0; NONCE];
+    getrandom::fill(&mut nonce)
+        .map_err(|e| Error::internal(format!("the system has no random bytes: {e}")))?;
+    Ok(STANDARD.encode(nonce))
 }
 
 /// # Errors
@@ -391,6 +411,7 @@ pub fn go_on(
         db: named.db,
         error,
     };
+    login.turn.ends(&tried);
     match tried {
         Ok(answer) => {
             tell(server, conn, said(None));
@@ -403,17 +424,13 @@ pub fn go_on(
         }
         Err(e) => {
             tell(server, conn, said(Some(&e)));
-            Err(told_of_failure(server, conn, e))
+            Err(told_of_failure(e))
         }
     }
 }
 
-/// Counts a failure, and returns what the client is told of it.
-fn told_of_failure(server: &ServerState, conn: &ConnShared, e: Error) -> Error {
-    // A login that cannot be audited says nothing about the client.
-    if e.code() != Code::OperationFailed {
-        note_failure(server, conn);
-    }
+/// What the client is told of a failure.
+fn told_of_failure(e: Error) -> Error {
     match e.code() {
         Code::ProtocolError | Code::OperationFailed => e,
         _ => failed(),
@@ -515,16 +532,13 @@ fn enter(
     if let Some([_, succeeded, _]) = server.auth.figures.of(mechanism) {
         succeeded.fetch_add(1, Relaxed);
     }
-    if let Some(address) = address_of(&conn.peer) {
-        server.auth.failures.lock().remove(&address);
-    }
     *conn.user.lock() = Some(Arc::clone(&user.key));
     local.user = Some(Arc::new(user));
     Ok(())
 }
 
 /// Makes the owner of the connection's certificate its user; the reply of `authenticate`. `claimed` is the name
-/// that the client gives, if it gives one.
+/// that the client gives, if it gives one. `waits` says whether a try may wait for its turn.
 ///
 /// # Errors
 /// 18 AuthenticationFailed; 334 MechanismUnavailable.
@@ -534,28 +548,30 @@ pub fn by_certificate(
     local: &mut ConnLocal,
     on: &dyn Interrupt,
     claimed: Option<&str>,
+    waits: bool,
 ) -> Result<DocBuf> {
     check_enabled(server, MONGODB_X509)?;
     server.auth.figures.tried(MONGODB_X509, false);
-    hold_back(server, conn, on)?;
     let subject = subject(server, conn, claimed);
     let own = subject.as_deref().unwrap_or_default();
-    let came = match &subject {
-        Ok(subject) => {
-            let name = UserName {
-                user: subject.clone(),
-                db: EXTERNAL.to_string(),
-            };
-            enter(server, conn, local, &name, MONGODB_X509, |_| true)
-        }
-        Err(e) => Err(e.clone()),
+    let name = UserName {
+        user: own.to_string(),
+        db: EXTERNAL.to_string(),
     };
-    let named = Login {
-        user: shown(claimed.unwrap_or(own), came.is_err()),
+    let mut named = Login {
+        user: cut(claimed.unwrap_or(own)),
         db: EXTERNAL,
         mechanism: MONGODB_X509,
     };
+    let turn = hold_back(server, conn, local, on, &name, &named, waits)?;
+    let mut turn = turn.ok_or_else(failed)?;
+    let came = match &subject {
+        Ok(_) => enter(server, conn, local, &name, MONGODB_X509, |_| true),
+        Err(e) => Err(e.clone()),
+    };
+    named.user = shown(claimed.unwrap_or(own), came.is_err());
     let came = audited(server, conn, local, &named, came);
+    turn.ends(&came);
     tell(
         server,
         conn,
@@ -566,7 +582,7 @@ pub fn by_certificate(
             error: came.as_ref().err(),
         },
     );
-    came.map_err(|e| told_of_failure(server, conn, e))?;
+    came.map_err(told_of_failure)?;
     Ok(doc! { "dbname": EXTERNAL, "user": own })
 }
 
@@ -608,7 +624,7 @@ fn speculative_certificate(
         return None;
     }
     server.auth.figures.tried(MONGODB_X509, true);
-    by_certificate(server, conn, local, on, d.get_str("user")).ok()
+    by_certificate(server, conn, local, on, d.get_str("user"), false).ok()
 }
 
 fn hash(stored: &DocBuf) -> [u8; 32] {
@@ -623,41 +639,66 @@ fn reply(done: bool, payload: &[u8]) -> DocBuf {
     doc! { "conversationId": 1, "done": done, "payload": payload }
 }
 
-/// Has an address wait from which logins have failed repeatedly.
-fn hold_back(server: &ServerState, conn: &ConnShared, on: &dyn Interrupt) -> Result<()> {
-    match wait_of(server, address_of(&conn.peer)) {
-        Some(wait) => muniment_op::sleep_until(Instant::now() + wait, on),
-        None => Ok(()),
-    }
-}
+/// The turn of a try to log in. There is none if tries are not slowed.
+struct Turn(Option<Try>);
 
-fn wait_of(server: &ServerState, address: Option<IpAddr>) -> Option<Duration> {
-    let failures = server.auth.failures.lock();
-    let of = failures.get(&address?)?;
-    let more = of.count.checked_sub(FREE_FAILURES)?;
-    let wait = FIRST_WAIT.saturating_mul(1 << more.min(10));
-    (of.last.elapsed() < FORGIVEN).then(|| wait.min(LONGEST_WAIT))
-}
-
-fn note_failure(server: &ServerState, conn: &ConnShared) {
-    let Some(address) = address_of(&conn.peer) else {
-        return;
-    };
-    let mut failures = server.auth.failures.lock();
-    if failures.len() >= ADDRESSES {
-        failures.retain(|_, f| f.last.elapsed() < FORGIVEN);
-        if failures.len() >= ADDRESSES {
-            failures.clear();
+impl Turn {
+    /// The try has come out so.
+    fn ends<T>(&mut self, came: &Result<T>) {
+        match (self.0.take(), came) {
+            (Some(turn), Ok(_)) => turn.succeeded(),
+            // A login that cannot be audited says nothing about the client.
+            (Some(turn), Err(e)) if e.code() != Code::OperationFailed => turn.failed(),
+            _ => {}
         }
     }
-    let now = Instant::now();
-    let of = failures.entry(address).or_insert(Failures {
-        count: 0,
-        last: now,
-    });
-    if of.last.elapsed() >= FORGIVEN {
-        of.count = 0;
+}
+
+/// Has a try wait for its turn, if tries for this name or from this address have failed repeatedly. There is no
+/// turn if too many wait already, or if the try would have to wait and may not.
+///
+/// # Errors
+/// What ends the wait.
+fn hold_back(
+    server: &ServerState,
+    conn: &ConnShared,
+    local: &ConnLocal,
+    on: &dyn Interrupt,
+    name: &UserName,
+    login: &Login<'_>,
+    waits: bool,
+) -> Result<Option<Turn>> {
+    if !server.parameters.slows_logins.load(Relaxed) {
+        return Ok(Some(Turn(None)));
     }
-    of.count += 1;
-    of.last = now;
+    let slowing = &server.auth.slowing;
+    let pair = slowing.pair(address_of(&conn.peer), &name.user, &name.db);
+    match slowing.enter(pair, waits, on)? {
+        Ok(turn) => Ok(Some(Turn(Some(turn)))),
+        Err(held) => {
+            if let Held::Refused(Some(tries)) = held {
+                tell_of_refused(server, conn, login, tries);
+                // The try has failed, whether or not that can be written.
+                let _ = audit(server, conn, local, login, Some(&failed()));
+            }
+            Ok(None)
+        }
+    }
+}
+
+/// Logs that tries to log in were refused at once.
+fn tell_of_refused(server: &ServerState, conn: &ConnShared, login: &Login<'_>, tries: u64) {
+    server.log.log(
+        Severity::Warning,
+        "ACCESS",
+        7_340_028,
+        &format!("conn{}", conn.id),
+        "Logins are refused at once, because too many have failed and too many wait",
+        Some(&doc! {
+            "client": &*conn.peer,
+            "user": login.user,
+            "db": login.db,
+            "refused": tries as i64,
+        }),
+    );
 }

@@ -213,6 +213,8 @@ pub(super) fn credentials(
     }
     let digested = !cx.args.bool("digestPassword", true);
     let mut all = DocBuf::new();
+    // Stretching takes milliseconds of a core, and no ticket.
+    let _stretching = cx.server.auth.stretching.lock_for(&**cx.op)?;
     for mechanism in mechanisms {
         let iterations = cx.server.parameters.scram.of(*mechanism);
         let mut salt = vec![0; mechanism.salt_len()];

@@ -35,7 +35,14 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             "X.509 authentication must always use the {EXTERNAL} database."
         )));
     }
-    let reply = auth::by_certificate(cx.server, cx.conn, cx.local, &**cx.op, cx.args.str("user"))?;
+    let reply = auth::by_certificate(
+        cx.server,
+        cx.conn,
+        cx.local,
+        &**cx.op,
+        cx.args.str("user"),
+        true,
+    )?;
     cx.reply.elements(reply.as_doc());
     Ok(())
 }

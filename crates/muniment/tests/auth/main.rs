@@ -11,6 +11,7 @@ mod roles;
 mod secrets;
 #[path = "../set/mod.rs"]
 mod set;
+mod slowing;
 mod users;
 
 use muniment_auth::scram::Mechanism;
