@@ -118,6 +118,19 @@ fn every_change_of_users_and_roles_raises_the_generation() {
 }
 
 /// While other commits are landing, a change is visible when the generation has risen.
+/// Inserts documents by one commit. Another thread may hold the latch of one of them, whose hash is the same.
+fn insert_all(store: &Store, collection: &Arc<Collection>, ids: impl Iterator<Item = i32> + Clone) {
+    loop {
+        let mut unit = store.write_unit(collection, &NeverInterrupted).unwrap();
+        let mut all = ids.clone();
+        let busy = all.find(|id| unit.insert(&bytes(doc! { "_id": *id })).unwrap().is_err());
+        if busy.is_none() {
+            unit.commit().unwrap();
+            return;
+        }
+    }
+}
+
 #[test]
 fn the_generation_rises_after_the_change_is_visible() {
     let dir = tempfile::tempdir().unwrap();
@@ -131,12 +144,8 @@ fn the_generation_rises_after_the_change_is_visible() {
             scope.spawn(move || {
                 let mut id = writer;
                 while !done.load(SeqCst) {
-                    let mut unit = store.write_unit(other, &NeverInterrupted).unwrap();
-                    for _ in 0..50 {
-                        unit.insert(&bytes(doc! { "_id": id })).unwrap().unwrap();
-                        id += 2;
-                    }
-                    unit.commit().unwrap();
+                    insert_all(store, other, (0..50).map(|i| id + 2 * i));
+                    id += 100;
                 }
             });
         }
@@ -165,14 +174,9 @@ fn the_generation_rises_after_the_change_is_visible() {
             (missed, newest)
         });
         for n in 0..300 {
-            let mut unit = store.write_unit(&users, &NeverInterrupted).unwrap();
-            unit.insert(&bytes(doc! { "_id": n })).unwrap().unwrap();
             // So many puts that they are made outside.
-            for more in 0..8 {
-                let id = 1_000_000 + n * 8 + more;
-                unit.insert(&bytes(doc! { "_id": id })).unwrap().unwrap();
-            }
-            unit.commit().unwrap();
+            let more = (0..8).map(|more| 1_000_000 + n * 8 + more);
+            insert_all(&store, &users, std::iter::once(n).chain(more));
         }
         done.store(true, SeqCst);
         let (missed, newest) = reader.join().unwrap();
