@@ -127,6 +127,17 @@ impl Keys {
         }
     }
 
+    /// The keys as they were stretched.
+    pub(crate) fn stretched_keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().map(|key| &**key)
+    }
+
+    /// The keys of a text, not stretched.
+    #[cfg(test)]
+    pub(crate) fn of_text(text: &str) -> Keys {
+        Keys::parse(text).unwrap_or(Keys(Vec::new()))
+    }
+
     /// A proof by each key.
     pub fn proofs(&self, side: Side, exchange: &Exchange) -> Vec<[u8; LEN]> {
         let all = self.0.iter().filter_map(|key| mac(key, side, exchange));

@@ -40,6 +40,7 @@ mod role;
 mod rollback;
 mod routes;
 mod set;
+mod signer;
 mod statistics;
 mod step_up;
 mod stored;
@@ -79,7 +80,7 @@ pub use set::{
 };
 pub use statistics::{metrics, oplog};
 pub use stored::{Opening, Stored, opening, prepare_restart, stored};
-pub use times::{append_times, parse as parse_time};
+pub use times::{ClusterTime, append_times, parse as parse_time};
 pub use timestamps::{date_of, of as times_of, op_time, timestamp, wall_ms};
 pub use topology::Topology;
 pub use trust::{ClusterAuth, Trust};

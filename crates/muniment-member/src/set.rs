@@ -15,6 +15,7 @@ use crate::lifecycle::ended;
 use crate::member_config::MemberConfig;
 use crate::node::Node;
 use crate::role::Role;
+use crate::signer::Signer;
 use crate::timestamps::{op_time, wall_ms};
 use muniment_consensus::{MemberId, Refusal};
 use muniment_exec::OpContext;
@@ -139,6 +140,8 @@ pub struct ReplicaSet {
     primary: AtomicBool,
     /// Replies tell the cluster's time: there is a configuration, and this member is no arbiter.
     pub(crate) timed: AtomicBool,
+    /// What signs the cluster's time, if members know each other by a key.
+    pub(crate) signer: Option<Signer>,
     /// It is the sole voter, and is about to be primary for the first time: until then no state is told.
     pub(crate) electing: AtomicBool,
     /// As primary it has made the collections that every primary has.
@@ -158,6 +161,7 @@ pub struct ReplicaSet {
 impl ReplicaSet {
     /// A member without a configuration.
     pub fn new(name: String, home: Home) -> ReplicaSet {
+        let signer = home.trust.keys.as_deref().map(Signer::new);
         ReplicaSet {
             name,
             home,
@@ -176,6 +180,7 @@ impl ReplicaSet {
             }),
             primary: AtomicBool::new(false),
             timed: AtomicBool::new(false),
+            signer,
             electing: AtomicBool::new(false),
             prepared: AtomicBool::new(false),
             begins: Mutex::new(()),

@@ -2,7 +2,8 @@
 
 use crate::concern::{Levels, ReadsIn, check_read_concern};
 use crate::registry::CommandSpec;
-use muniment_storage::{SessionKey, Timestamp};
+use muniment_member::ClusterTime;
+use muniment_storage::SessionKey;
 use muniment_value::args::{Args, Field, Types, check_type, duplicate_field, idle, opt, uuid};
 use muniment_value::{Code, Doc, Elem, Error, Result, Value, number};
 use std::time::Duration;
@@ -16,8 +17,8 @@ pub struct Generic<'a> {
     pub lsid: Option<Doc<'a>>,
     /// The session that `lsid` names.
     pub session: Option<SessionKey>,
-    /// The timestamp of `$clusterTime`.
-    pub cluster_time: Option<Timestamp>,
+    /// `$clusterTime`.
+    pub cluster_time: Option<ClusterTime>,
     /// `readConcern`.
     pub read_concern: Option<Doc<'a>>,
     /// `writeConcern`.

@@ -1,24 +1,31 @@
 //! What a member of a set checks before a command runs: whether it may run here, and whether it sees what
 //! the client has seen.
 
-use crate::context::Request;
+use crate::auth::may_on_cluster;
+use crate::context::{ConnLocal, Request};
 use crate::generic::Generic;
 use crate::registry::{CommandSpec, Kind, RunsOn};
 use crate::state::ServerState;
+use muniment_auth::action::Action;
 use muniment_consensus::{Concern, W};
 use muniment_exec::OpContext;
 use muniment_member::{ReplicaSet, Role, times_of};
 use muniment_storage::Timestamp;
 use muniment_value::{Code, Error, Result};
+use std::time::{Duration, Instant};
+
+/// A follower gets what its primary has committed within this time, unless the two are parted.
+const HEARD_WITHIN: Duration = Duration::from_secs(5);
 
 /// Checks that the command may run on this member now, takes the cluster's time that it brings, and
 /// makes the time come after which it wants to read.
 ///
 /// # Errors
 /// 20 for a write to data that are kept for a set; 10107, 13435, 13436 for the member's state; 205 for a time
-/// too far ahead; 72 for a time to read after that is later than the cluster's time.
+/// too far ahead, 204 for one with a wrong signature; 72 for a time to read after that is later than the cluster's time.
 pub fn admit(
     server: &ServerState,
+    local: &ConnLocal,
     spec: &CommandSpec,
     op: &OpContext,
     request: &Request<'_>,
@@ -36,8 +43,10 @@ pub fn admit(
         }
         return Ok(());
     };
-    if let Some(time) = generic.cluster_time {
-        set.hear(time)?;
+    if let Some(time) = &generic.cluster_time {
+        set.hear(time, || {
+            may_on_cluster(server, local, Action::AdvanceClusterTime)
+        })?;
     }
     // Others have their own word on what there is in it.
     let makes = spec.kind == Kind::Write || spec.makes_collections;
@@ -105,7 +114,7 @@ fn wait_for(
         return Ok(());
     }
     let known = store.clock();
-    if time > known {
+    if time > known && !comes(server, set, op, time)? {
         return Err(Error::new(
             Code::InvalidOptions,
             format!(
@@ -124,6 +133,17 @@ fn wait_for(
         true => store.wait_for_majority(time, op),
         false => Ok(()),
     }
+}
+
+/// Waits for a time that this member has not heard of. Where users have to log in, the client's word is not enough
+/// that there is such a time (see `ReplicaSet::hear`), and a follower hears of it from the primary a moment later.
+fn comes(server: &ServerState, set: &ReplicaSet, op: &OpContext, time: Timestamp) -> Result<bool> {
+    if !server.auth.required || set.is_primary() {
+        return Ok(false);
+    }
+    let before = Timestamp(time.0.saturating_sub(1));
+    let until = Instant::now() + HEARD_WITHIN;
+    server.engine.store.wait_past(before, until, op)
 }
 
 /// Has the majority confirm that no other member leads: an empty record is committed only then.

@@ -64,7 +64,7 @@ pub fn admit<'r>(
     }
     let op = begin(caller, local, parsed, namespace);
     let failed = |e| labelled(caller, spec, &parsed.generic, &op, e);
-    may_run(caller, parsed, &op).map_err(failed)?;
+    may_run(caller, local, parsed, &op).map_err(failed)?;
     match auth::hidden(parsed.spec, caller.request.body, op.namespace()) {
         Some(_) => remember_command(caller.conn, Doc::EMPTY),
         None => remember_command(caller.conn, caller.request.body),
@@ -128,7 +128,12 @@ fn begin<'r>(
 }
 
 /// Refuses a command that the server or the replica set does not let run now.
-fn may_run(caller: &Caller<'_>, parsed: &Parsed<'_>, op: &Arc<OpContext>) -> Result<()> {
+fn may_run(
+    caller: &Caller<'_>,
+    local: &ConnLocal,
+    parsed: &Parsed<'_>,
+    op: &Arc<OpContext>,
+) -> Result<()> {
     let (server, request, spec) = (caller.server, caller.request, parsed.spec);
     if server.lifecycle.is_stopping() && !spec.while_stopping {
         return Err(Error::new(
@@ -141,7 +146,7 @@ fn may_run(caller: &Caller<'_>, parsed: &Parsed<'_>, op: &Arc<OpContext>) -> Res
     {
         op.bind(Some(uuid));
     }
-    replica_set::admit(server, spec, op, request, &parsed.generic)?;
+    replica_set::admit(server, local, spec, op, request, &parsed.generic)?;
     if server.profiling.acts() && server.profiling.of(request.db).wants() {
         op.observe();
     }

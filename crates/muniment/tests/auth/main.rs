@@ -12,6 +12,7 @@ mod secrets;
 #[path = "../set/mod.rs"]
 mod set;
 mod slowing;
+mod times;
 mod users;
 
 use muniment_auth::scram::Mechanism;
