@@ -1,7 +1,7 @@
 //! The cluster's time: what replies tell of it, and what requests bring.
 //!
 //! With a key file times are signed. Where users have to log in, a time counts only if it is signed, or if its
-//! user may advance the clock: whoever sets the clock far ahead leaves little room for the times to come.
+//! user may advance the clock: a client that sets it far ahead leaves little room for the times to come.
 
 use super::ReplicaSet;
 use super::timestamps::of;
