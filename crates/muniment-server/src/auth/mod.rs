@@ -57,6 +57,8 @@ pub struct Auth {
     told_of_none: AtomicBool,
     /// The secret from which the salts of unknown users are made.
     secret: [u8; 32],
+    /// What is read instead of a user that does not exist.
+    nobody: DocBuf,
     /// Slows the guessing of passwords.
     slowing: Arc<slowing::Slowing>,
     /// Held while a password is stretched, so that clients who set many passwords at once take one core.
@@ -76,6 +78,7 @@ impl Auth {
             changing: Lock::new(()),
             had_users: AtomicBool::new(false),
             told_of_none: AtomicBool::new(false),
+            nobody: sasl::nobody(&secret),
             secret,
             slowing: Arc::default(),
             stretching: Lock::new(()),

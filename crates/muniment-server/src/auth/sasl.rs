@@ -18,7 +18,7 @@ use muniment_auth::names::UserName;
 use muniment_auth::scram::{ClientFirst, Credentials, Exchange, Mechanism};
 use muniment_logger::Severity;
 use muniment_op::Interrupt;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc};
 use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -153,7 +153,7 @@ pub struct Conversation {
     mechanism: Mechanism,
     exchange: Exchange,
     /// The hash of the user's document when the conversation began.
-    stored: Option<[u8; 32]>,
+    stored: [u8; 32],
     began: Instant,
     /// The client does not want to send an empty last message.
     skips_empty: bool,
@@ -254,23 +254,26 @@ fn first_message(
     let Some(turn) = turn else {
         return Err(Ended::Refused);
     };
-    let stored = store::find(server, USERS, &name.id())?;
-    let credentials = stored.as_ref().and_then(|d| {
-        let all = d.as_doc().get_doc("credentials")?;
-        Credentials::from_doc(mechanism, all.get_doc(mechanism.name())?).ok()
-    });
-    let known = credentials.is_some();
+    let found = store::find(server, USERS, &name.id())?;
+    let exists = found.is_some();
+    // From here on the same work is done for a user that does not exist.
+    let stored = found.unwrap_or_else(|| server.auth.nobody.clone());
+    let all = stored.as_doc().get_doc("credentials");
+    let of_mechanism = all.and_then(|all| all.get_doc(mechanism.name()));
+    let real = of_mechanism.and_then(|d| Credentials::from_doc(mechanism, d).ok());
+    let decoy = decoy(server, mechanism, &name);
+    let known = exists && real.is_some();
     // The client would take the answer for one in the mechanism that it then chooses for this user.
-    if begin.speculative && stored.is_some() && !known {
+    if begin.speculative && exists && !known {
         return Err(failed().into());
     }
-    let credentials = credentials.unwrap_or_else(|| decoy(server, mechanism, &name));
+    let credentials = real.filter(|_| exists).unwrap_or(decoy);
     let (exchange, answer) = Exchange::begin(first, credentials, &nonce()?, known);
     local.login = Some(Box::new(Conversation {
         mechanism,
         name,
         exchange,
-        stored: stored.as_ref().map(hash),
+        stored: hash(&stored),
         began: Instant::now(),
         skips_empty: begin.skips_empty,
         proven: false,
@@ -284,6 +287,25 @@ fn decoy(server: &ServerState, mechanism: Mechanism, name: &UserName) -> Credent
     let iterations = server.parameters.scram.of(mechanism);
     let secret = &server.auth.secret;
     Credentials::decoy(mechanism, &name.user, &name.db, secret, iterations)
+}
+
+/// The document of a user that does not exist, of the size and the parts of others.
+pub fn nobody(secret: &[u8]) -> DocBuf {
+    let mut credentials = DocBuf::new();
+    for mechanism in Mechanism::ALL {
+        let iterations = mechanism.default_iterations();
+        let decoy = Credentials::decoy(mechanism, "nobody", "nowhere", secret, iterations);
+        credentials.append(mechanism.name(), decoy.to_doc());
+    }
+    let uuid = Value::Binary {
+        subtype: 4,
+        bytes: &[0; 16],
+    };
+    let role = doc! { "role": "readWrite", "db": "nowhere" };
+    doc! {
+        "_id": "nowhere.nobody", "userId": uuid, "user": "nobody", "db": "nowhere",
+        "credentials": credentials, "roles": array![role],
+    }
 }
 
 /// # Errors
@@ -484,7 +506,7 @@ fn prove(
     }
     let answer = login.exchange.finish(payload)?;
     // The user may have been dropped, or have got another password, since the conversation began.
-    let same = |stored: &DocBuf| login.stored == Some(hash(stored));
+    let same = |stored: &DocBuf| login.stored == hash(stored);
     let (name, mechanism) = (&login.name, login.mechanism.name());
     enter(server, conn, local, name, mechanism, same)?;
     Ok(answer)
