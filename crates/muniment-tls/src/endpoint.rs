@@ -418,3 +418,27 @@ fn unusable(e: rustls::Error) -> Error {
         e => invalid(e),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With AES-GCM a connection of version 1.2 ends after 2^24 records.
+    #[test]
+    fn suites_without_a_limit_come_first_in_each_version() {
+        let suites = provider().cipher_suites;
+        let limits: Vec<_> = suites
+            .iter()
+            .map(|suite| match suite {
+                SupportedCipherSuite::Tls13(_) => (3, 0),
+                SupportedCipherSuite::Tls12(s) => (2, s.common.confidentiality_limit),
+            })
+            .collect();
+        let first_of_1_2 = limits.iter().find(|(version, _)| *version == 2);
+        assert_eq!(first_of_1_2, Some(&(2, u64::MAX)));
+        assert!(
+            limits.is_sorted_by(|a, b| a.0 > b.0 || (a.0 == b.0 && a.1 >= b.1)),
+            "{limits:?}"
+        );
+    }
+}

@@ -228,6 +228,17 @@ mod tests {
         assert!(!c.expires_within(Duration::from_secs(86_400)));
     }
 
+    /// As `openssl x509 -subject -nameopt RFC2253` writes the owner of a certificate that
+    /// `openssl req -x509 -subj /O=c/CN=a+OU=b -multivalue-rdn` has made.
+    #[test]
+    fn parts_of_several_attributes_are_written_as_openssl_does() {
+        // CN=a and OU=b in one set, after O=c.
+        let der: &[u8] = b"\x30\x20\x31\x0a\x30\x08\x06\x03\x55\x04\x0a\x0c\x01c\
+            \x31\x12\x30\x08\x06\x03\x55\x04\x03\x0c\x01a\x30\x08\x06\x03\x55\x04\x0b\x0c\x01b";
+        let name = Name::from_der(der).unwrap();
+        assert_eq!(rfc2253(&name).unwrap(), "OU=b+CN=a,O=c");
+    }
+
     #[test]
     fn members_have_organisation_and_unit_in_common() {
         let of = |o, ou, cn| {
