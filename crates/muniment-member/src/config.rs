@@ -51,6 +51,8 @@ pub struct SetConfig {
     pub term: Option<i64>,
     /// `members`, at least one.
     pub members: Vec<MemberConfig>,
+    /// `configsvr`: the set holds the configuration of a cluster of shards.
+    pub of_config: bool,
     /// `settings.heartbeatIntervalMillis`.
     pub heartbeat_ms: i64,
     /// `settings.heartbeatTimeoutSecs`.
@@ -82,6 +84,7 @@ impl SetConfig {
             version: 1,
             term: None,
             members: Vec::new(),
+            of_config: false,
             heartbeat_ms: 2000,
             heartbeat_timeout_secs: 10,
             election_ms: 10_000,
@@ -112,17 +115,15 @@ impl SetConfig {
                 "Support for replication protocol versions other than 1 was removed in MongoDB 4.0",
             ));
         }
-        for (name, wanted) in [
-            ("configsvr", false),
-            ("writeConcernMajorityJournalDefault", true),
-        ] {
-            if args.bool(name, wanted) != wanted {
-                return Err(invalid(format!("{name}: {} is not supported", !wanted)));
-            }
+        if !args.bool("writeConcernMajorityJournalDefault", true) {
+            return Err(invalid(
+                "writeConcernMajorityJournalDefault: false is not supported",
+            ));
         }
         let mut config = SetConfig {
             version,
             term,
+            of_config: args.bool("configsvr", false),
             ..SetConfig::without_members(name)
         };
         for (i, v) in args
@@ -377,12 +378,26 @@ impl SetConfig {
         self.members.iter().find(is_own)
     }
 
+    /// # Errors
+    /// 103 if one is of a set that holds the configuration of a cluster, and the other is not.
+    fn check_kind(&self, old: &SetConfig) -> Result<()> {
+        match self.of_config == old.of_config {
+            true => Ok(()),
+            false => Err(Error::new(
+                Code::NewReplicaSetConfigurationIncompatible,
+                "New and old configurations differ in configsvr: a set holds the configuration of a \
+                 cluster, or it does not",
+            )),
+        }
+    }
+
     /// Checks that it may follow on `old`.
     ///
     /// # Errors
     /// 103 NewReplicaSetConfigurationIncompatible.
     pub fn check_follows(&self, old: &SetConfig, force: bool) -> Result<()> {
         let differs = |what: String| Error::new(Code::NewReplicaSetConfigurationIncompatible, what);
+        self.check_kind(old)?;
         if self.name != old.name {
             return Err(differs(format!(
                 "New and old configurations differ in replica set name; old was {}, and new is {}",
@@ -454,6 +469,7 @@ impl SetConfig {
     pub fn to_doc(&self) -> DocBuf {
         let mut d = doc! { "_id": self.name.as_str(), "version": self.version as i32 };
         d.append_some("term", self.term);
+        d.append_some("configsvr", self.of_config.then_some(true));
         let members: ArrayBuf = self.members.iter().map(MemberConfig::to_doc).collect();
         d.append("members", members);
         d.append("protocolVersion", 1_i64);
@@ -624,10 +640,6 @@ mod tests {
             ),
             (
                 doc! { "_id": "rs", "version": 1, "members": array![member()], "protocolVersion": 0 },
-                93,
-            ),
-            (
-                doc! { "_id": "rs", "version": 1, "members": array![member()], "configsvr": true },
                 93,
             ),
             (

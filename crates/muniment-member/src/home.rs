@@ -51,6 +51,8 @@ pub struct Home {
     pub bind_ip: Vec<String>,
     /// The set is initiated at the first start, with this member alone.
     pub auto_initiate: bool,
+    /// The set holds the configuration of a cluster of shards.
+    pub of_config: bool,
 }
 
 /// The parameters of the server that its member reads.

@@ -41,7 +41,8 @@ pub fn start(set: &Arc<ReplicaSet>, host: &Arc<dyn Host>) -> Result<()> {
         }
         if set.home.auto_initiate {
             let own = own_address(set);
-            let config = SetConfig::default_of(set.name(), own.to_string());
+            let mut config = SetConfig::default_of(set.name(), own.to_string());
+            config.of_config = set.home.of_config;
             begin(set, host, config, None)?;
             wait_for_primary(set);
             return Ok(());

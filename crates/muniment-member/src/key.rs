@@ -5,7 +5,8 @@
 //! or a YAML list of several: then a member proves that it knows any of them, so that keys can be
 //! changed one member at a time (old and new on all, then the new one alone).
 //!
-//! Each key is stretched once, when the file is read (PBKDF2-HMAC-SHA-256, with the set's name as salt).
+//! Each key is stretched once, when the file is read (PBKDF2-HMAC-SHA-256). The salt is the same for all sets,
+//! since the members of a cluster of shards prove themselves across sets, and before a set has joined.
 //! Proofs are shown to the called side, which may be any address that a member was told to call, and with
 //! a stretched key that side cannot try short keys quickly. A proof is an HMAC-SHA-256 with the stretched
 //! key. It goes over words that nothing else begins with, and the exchange that the proof belongs to: both
@@ -31,7 +32,7 @@ const MOST_BYTES: u64 = 64 << 10;
 /// Rounds of stretching: some 6 ms for each key, once, at the start.
 const ROUNDS: u32 = 50_000;
 /// The words that each proof begins with: they keep it from being taken for anything else.
-const DOMAIN: &[u8] = b"Muniment: members of a replica set, version 2";
+const DOMAIN: &[u8] = b"Muniment: members of a cluster, version 3";
 
 /// A file may hold at most so many keys, since the called side checks each proof against each of its keys.
 pub const MOST: usize = 8;
@@ -78,11 +79,11 @@ impl std::fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// Reads a file of keys of the set of this name.
+    /// Reads a file of keys.
     ///
     /// # Errors
     /// 2 BadValue for a file that others may read, and for what is no key; the disk's.
-    pub fn read(path: &Path, set: &str) -> Result<Keys> {
+    pub fn read(path: &Path) -> Result<Keys> {
         let shown = path.display();
         let cannot = |e| Error::from(e).context(&format!("cannot read the key file {shown}: "));
         let file = File::open(path).map_err(cannot)?;
@@ -104,12 +105,11 @@ impl Keys {
         }
         let keys = Keys::parse(&text)
             .map_err(|why| Error::bad_value(format!("security key in {shown}: {why}")))?;
-        Ok(keys.stretched(set))
+        Ok(keys.stretched())
     }
 
-    fn stretched(&self, set: &str) -> Keys {
-        let salt = [DOMAIN, set.as_bytes()].concat();
-        let stretch = |key: &[u8]| pbkdf2::pbkdf2_hmac_array::<Sha256, LEN>(key, &salt, ROUNDS);
+    fn stretched(&self) -> Keys {
+        let stretch = |key: &[u8]| pbkdf2::pbkdf2_hmac_array::<Sha256, LEN>(key, DOMAIN, ROUNDS);
         let keys = self.0.iter().map(|key| Box::from(stretch(key)));
         Keys(keys.collect())
     }
@@ -301,7 +301,7 @@ mod tests {
         std::fs::write(file.path(), "abcdef").unwrap();
         let read = |mode| {
             std::fs::set_permissions(file.path(), PermissionsExt::from_mode(mode)).unwrap();
-            Keys::read(file.path(), "rs")
+            Keys::read(file.path())
         };
         for mode in [0o600, 0o400, 0o700] {
             read(mode).unwrap();
@@ -313,18 +313,17 @@ mod tests {
         std::fs::write(file.path(), vec![b' '; 1 << 20]).unwrap();
         let e = read(0o600).unwrap_err();
         assert!(e.message().contains("more than"), "{e}");
-        assert!(Keys::read(Path::new("/nowhere/key"), "rs").is_err());
+        assert!(Keys::read(Path::new("/nowhere/key")).is_err());
     }
 
     #[test]
-    fn a_key_is_stretched_for_its_set() {
-        let keys = |text: &str, set: &str| Keys::parse(text).unwrap().stretched(set).0;
-        let one = keys("abcdef", "rs0");
-        assert_eq!(one, keys("abc def", "rs0"));
+    fn a_key_is_stretched() {
+        let keys = |text: &str| Keys::parse(text).unwrap().stretched().0;
+        let one = keys("abcdef");
+        assert_eq!(one, keys("abc def"));
         assert_ne!(&*one[0], b"abcdef");
-        assert_ne!(one, keys("abcdef", "rs1"));
-        assert_ne!(one, keys("abcdeg", "rs0"));
-        assert_eq!(keys("- abcdeg\n- abcdef", "rs0")[1], one[0]);
+        assert_ne!(one, keys("abcdeg"));
+        assert_eq!(keys("- abcdeg\n- abcdef")[1], one[0]);
     }
 
     fn exchange() -> Exchange {

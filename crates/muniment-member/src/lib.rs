@@ -52,6 +52,7 @@ pub mod world;
 
 pub use address::Address;
 pub use ask::{Asking, ask_primary};
+pub use caller::Caller;
 pub use concern::W;
 pub use config::{SetConfig, counts};
 pub use driver::Request;

@@ -538,6 +538,8 @@ pub fn describe(set: &ReplicaSet, primary: &str, counter: i64) -> DocBuf {
     }
     d.append("setName", config.name.as_str());
     d.append("setVersion", config.version as i32);
+    // 2 stands for a set, as opposed to the mirrored servers of older versions.
+    d.append_some("configsvr", config.of_config.then_some(2));
     d.append(primary, is_primary);
     d.append("secondary", member.role == Role::Secondary);
     let leader = match is_primary {

@@ -43,6 +43,7 @@ mod receive;
 mod registry;
 mod replica_set;
 mod request;
+mod router;
 mod send;
 mod server;
 mod serving;
@@ -61,7 +62,9 @@ pub use muniment_logger::{LogTarget, Rotation};
 pub use muniment_member::ClusterAuth;
 pub use muniment_tls::{Mode as TlsMode, Protocol, Settings as TlsSettings};
 pub use muniment_wire::compress::NEGOTIABLE;
-pub use options::{AuditOptions, AuditTarget, MakeDbPath, OptionNote, ServerOptions};
+pub use options::{
+    AuditOptions, AuditTarget, ClusterRole, MakeDbPath, OptionNote, ServerOptions, SetAddress,
+};
 pub use profiler::check_filter as check_profile_filter;
 pub use registry::{CommandSpec, Kind, Target, registry};
 pub use server::{MAX_WIRE_VERSION, MONGODB_VERSION, Server, VERSION, build_info};

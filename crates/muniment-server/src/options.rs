@@ -3,7 +3,7 @@
 use muniment_io::Machine;
 use muniment_logger::{LogTarget, Rotation};
 use muniment_storage::EngineKind;
-use muniment_value::DocBuf;
+use muniment_value::{DocBuf, Error, Result};
 use muniment_wire::Compressor;
 use muniment_wire::compress::NEGOTIABLE;
 use std::path::{Path, PathBuf};
@@ -39,6 +39,8 @@ pub struct ServerOptions {
     pub cache_bytes: Option<u64>,
     /// The engine that keeps the data.
     pub engine: EngineKind,
+    /// The server's part in a cluster of shards.
+    pub role: ClusterRole,
     /// The replica set that the server is a member of.
     pub replica_set: Option<String>,
     /// The file with the keys by which the members of the set authenticate each other.
@@ -104,6 +106,62 @@ pub struct ServerOptions {
     /// The machine that the server runs on. A simulator's machine has no threads, and runs the server's work
     /// itself.
     pub machine: Machine,
+}
+
+/// A server's part in a cluster of shards.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ClusterRole {
+    /// It has none.
+    #[default]
+    None,
+    /// It holds a part of the data (`--shardsvr`).
+    Shard,
+    /// It holds what the cluster knows of itself (`--configsvr`).
+    Config,
+    /// It holds nothing, and passes commands on to the shards (`--configdb`).
+    Router(SetAddress),
+}
+
+/// Where a replica set can be reached: `name/host:port,host:port`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetAddress {
+    /// The set's name.
+    pub name: String,
+    /// Some of its members.
+    pub hosts: Vec<String>,
+}
+
+impl SetAddress {
+    /// Reads an address. Hosts without a port get `port`.
+    ///
+    /// # Errors
+    /// 9 FailedToParse for anything else.
+    pub fn parse(text: &str, port: u16) -> Result<SetAddress> {
+        let wrong = || {
+            Error::failed_to_parse(format!(
+                "'{text}' is not the address of a replica set: setName/host:port,host:port"
+            ))
+        };
+        let (name, hosts) = text.split_once('/').ok_or_else(wrong)?;
+        let hosts: Vec<String> = hosts
+            .split(',')
+            .map(|host| match host.rsplit_once(':') {
+                Some((_, end)) if end.parse::<u16>().is_ok() => host.to_string(),
+                _ => format!("{host}:{port}"),
+            })
+            .collect();
+        let is_host = |host: &String| !host.starts_with(':') && !host.contains('/');
+        if name.is_empty() || !hosts.iter().all(is_host) {
+            return Err(wrong());
+        }
+        let name = name.to_string();
+        Ok(SetAddress { name, hosts })
+    }
+
+    /// As it is written.
+    pub fn text(&self) -> String {
+        format!("{}/{}", self.name, self.hosts.join(","))
+    }
 }
 
 /// The audit log.
@@ -184,6 +242,7 @@ impl Default for ServerOptions {
             compressors: NEGOTIABLE.to_vec(),
             cache_bytes: None,
             engine: EngineKind::default(),
+            role: ClusterRole::None,
             replica_set: None,
             key_file: None,
             tls_mode: muniment_tls::Mode::Disabled,

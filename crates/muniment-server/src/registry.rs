@@ -5,6 +5,7 @@ use crate::auth::Needs;
 use crate::context::{CommandContext, Request};
 use crate::generic::Generic;
 use crate::metrics::OpKind;
+use crate::router::Router;
 use crate::state::ServerState;
 use foldhash::HashMap;
 use muniment_exec::Verbosity;
@@ -54,6 +55,21 @@ pub enum RunsOn {
     Readable,
     /// On the primary.
     Primary,
+}
+
+/// What a router of a cluster of shards does with a command.
+#[derive(Clone, Copy)]
+pub enum Routed {
+    /// It has no such command.
+    Refused,
+    /// It runs it itself.
+    Here,
+    /// It passes it on to the primary of the set that holds the cluster's configuration.
+    Config,
+    /// It passes it on to the shard that holds the command's database.
+    Database,
+    /// This function passes it on.
+    By(fn(&mut CommandContext<'_>, &Router) -> Result<()>),
 }
 
 /// The statements of a writing command.
@@ -136,6 +152,10 @@ pub struct CommandSpec {
     pub doc: &'static str,
     /// What it does to data.
     pub kind: Kind,
+    /// What a router does with it.
+    pub routed: Routed,
+    /// Only a router has it.
+    pub of_router: bool,
     /// What its user has to be allowed.
     pub needs: Needs,
     /// Whether it may run without a user from the server's own host while there is no user (the localhost
@@ -217,10 +237,12 @@ fn nothing(_: &mut CommandContext<'_>) -> Result<()> {
 }
 
 impl CommandSpec {
-    /// The values that most commands have, with what this one needs. There is no default for that, so a
-    /// command that does not say it does not compile.
-    pub const fn needing(needs: Needs) -> CommandSpec {
+    /// The values that most commands have, with what a router does with this one and what its user has to be
+    /// allowed. There is no default for these, so a command that does not say them does not compile.
+    pub const fn new(routed: Routed, needs: Needs) -> CommandSpec {
         CommandSpec {
+            routed,
+            of_router: false,
             needs,
             before_first_user: |_| false,
             secret: Secret::Never,
@@ -269,6 +291,14 @@ impl CommandSpec {
             (None, Kind::Read) if (self.writes_output)(body) => RunsOn::Primary,
             (None, Kind::Read) => RunsOn::Readable,
             (None, Kind::Admin | Kind::Diagnostic) => RunsOn::Any,
+        }
+    }
+
+    /// Whether a server has it: some are of routers only, and a router does not have all.
+    pub fn is_of(&self, server: &ServerState) -> bool {
+        match server.router {
+            Some(_) => !matches!(self.routed, Routed::Refused),
+            None => !self.of_router,
         }
     }
 

@@ -8,9 +8,10 @@ use crate::concern::WriteConcern;
 use crate::connections::Connections;
 use crate::failpoint::FailPoints;
 use crate::metrics::Metrics;
-use crate::options::ServerOptions;
+use crate::options::{ClusterRole, ServerOptions};
 use crate::parameters::Parameters;
 use crate::profiling::Profiling;
+use crate::router::Router;
 use crate::sessions::Sessions;
 use crate::settings::Settings;
 use crate::snapshots::Snapshots;
@@ -60,6 +61,8 @@ pub struct ServerState {
     pub topology: Arc<Topology>,
     /// The replica set that the server is a member of.
     pub replica_set: Option<Arc<ReplicaSet>>,
+    /// What the server has as a router of a cluster of shards.
+    pub router: Option<Router>,
     /// By what the set's members know each other, and what there is of TLS.
     pub trust: Trust,
     /// The data are those of a member of a set with others, and the server was started without
@@ -118,6 +121,7 @@ impl ServerState {
             engine_kind: options.engine,
             bind_ip: options.bind_ip.clone(),
             auto_initiate: options.auto_initiate,
+            of_config: options.role == ClusterRole::Config,
         };
         let name = options.replica_set.clone();
         ServerState {
@@ -138,11 +142,17 @@ impl ServerState {
             topology,
             engine: parts.engine,
             replica_set: name.map(|name| Arc::new(ReplicaSet::new(name, home))),
+            router: Router::new(&options, &parts.trust, parts.port),
             trust: parts.trust,
             kept_for_set: parts.kept_for_set,
             oplog_window: Mutex::new(parts.oplog_window),
             options,
         }
+    }
+
+    /// Whether commands may ask for what only sets have: the server is a member of one, or passes them on to some.
+    pub fn is_of_set(&self) -> bool {
+        self.replica_set.is_some() || self.router.is_some()
     }
 
     /// From here on operations fail with 11600 and connections end.

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 /// All of them, in the order in which they are listed.
 pub const ALL: &[&Spec] = &[
     &serve::COMMAND,
+    &serve::ROUTER,
     &BENCH,
     &doctor::COMMAND,
     &cert::COMMAND,
@@ -147,6 +148,10 @@ fn listed() -> String {
     line(
         "mongod …",
         "called by this name: a server with MongoDB's flags",
+    );
+    line(
+        "mongos …",
+        "called by this name: a router with MongoDB's flags",
     );
     out
 }

@@ -5,7 +5,7 @@
 
 use crate::gathered::{Arg, Gathered};
 use muniment_options::{Offers, Opt as Flag, Takes};
-use muniment_server::NEGOTIABLE;
+use muniment_server::{ClusterRole, NEGOTIABLE};
 use muniment_storage::EngineKind;
 use muniment_value::ValueBuf;
 
@@ -182,6 +182,24 @@ pub fn replica_set(g: &mut Gathered, text: &str) -> Result<(), String> {
         return Err(format!("'{text}': a list of seeds is not supported"));
     }
     g.server.replica_set = Some(text.to_string());
+    Ok(())
+}
+
+/// Sets the part in a cluster of shards.
+pub fn cluster_role(g: &mut Gathered, text: &str) -> Result<(), String> {
+    let (role, port) = match text {
+        "" | "none" | "off" | "false" | "disabled" => return Ok(()),
+        "shardsvr" => (ClusterRole::Shard, 27018),
+        "configsvr" => (ClusterRole::Config, 27019),
+        other => return Err(format!("'{other}' is neither shardsvr nor configsvr")),
+    };
+    if ![ClusterRole::None, role.clone()].contains(&g.server.role) {
+        return Err("a server is a shard, or of the configuration, or a router".to_string());
+    }
+    if !g.port_asked {
+        g.server.port = port;
+    }
+    g.server.role = role;
     Ok(())
 }
 

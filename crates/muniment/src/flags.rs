@@ -10,9 +10,10 @@ use crate::gathered::{Arg, AuditTo, Gathered};
 use crate::table::ALL;
 use muniment_options::{Group, HELP, Opt as Flag, Page, Takes};
 use muniment_server::{
-    AuditOptions, AuditTarget, ClusterAuth, LogTarget, Rotation, ServerOptions, TlsMode,
-    TlsSettings,
+    AuditOptions, AuditTarget, ClusterAuth, ClusterRole, LogTarget, Rotation, ServerOptions,
+    TlsMode, TlsSettings,
 };
+use muniment_storage::EngineKind;
 use muniment_value::{DocBuf, JsonMode, ValueBuf, doc};
 
 /// The option with this flag.
@@ -333,6 +334,7 @@ impl Gathered {
                     .to_string(),
             );
         }
+        self.check_role()?;
         if self.server.auto_initiate && self.server.replica_set.is_none() {
             return Err("--autoInitiate has to be used with --replSet".to_string());
         }
@@ -347,6 +349,26 @@ impl Gathered {
         self.server.parsed = nested(&self.settings);
         self.server.argv = censored(argv);
         Ok((self.server, self.fork))
+    }
+
+    /// Checks what belongs to the part in a cluster of shards.
+    fn check_role(&mut self) -> Result<(), String> {
+        let (set, server) = (self.server.replica_set.is_some(), &mut self.server);
+        match &server.role {
+            ClusterRole::None => Ok(()),
+            ClusterRole::Shard | ClusterRole::Config if set => Ok(()),
+            ClusterRole::Shard | ClusterRole::Config => {
+                Err("--shardsvr and --configsvr have to be used with --replSet".to_string())
+            }
+            ClusterRole::Router(_) if set || self.dbpath_asked => Err(
+                "--dbpath and --replSet are no options of a router, which keeps no data"
+                    .to_string(),
+            ),
+            ClusterRole::Router(_) => {
+                server.engine = EngineKind::Memory;
+                Ok(())
+            }
+        }
     }
 
     /// Decides where the audit log goes.
@@ -794,7 +816,7 @@ security: {authorization: disabled}
             ("tlsCertificateSelector", "subject=x"),
             ("tlsDisabledProtocols", "TLS1_4"),
             ("clusterAuthMode", "password"),
-            ("shardsvr", "true"),
+            ("configdb", "h:1"),
             ("nojournal", "true"),
             ("networkMessageCompressors", "lzo"),
             ("networkMessageCompressors", ""),

@@ -41,6 +41,10 @@ pub struct Gathered {
     pub destination_asked: bool,
     /// `--syslogFacility`.
     pub syslog_facility: i32,
+    /// Whether `--port` was given.
+    pub port_asked: bool,
+    /// Whether `--dbpath` was given.
+    pub dbpath_asked: bool,
     /// Whether `--unixSocketPrefix` was given.
     pub socket_asked: bool,
     /// Whether there must be no Unix socket, wherever it would be.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `muniment COMMAND …` | a row of [`commands::ALL`]: a server, the lab, the doctor, … |
 //! | `mongod …` | a server, with MongoDB's flags |
+//! | `mongos …` | a router, with MongoDB's flags |
 
 mod allocator;
 mod cert;
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
         return serve::main(rest);
     }
     if name == "mongos" {
-        return later("mongos");
+        return serve::router(rest);
     }
     let Some(mode) = rest.first().map(|m| m.to_string_lossy()) else {
         eprint!("{}", commands::overview());
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
     };
     let tail = rest.get(1..).unwrap_or_default();
     match mode.as_ref() {
-        m @ ("router" | "stat" | "top") => later(m),
+        m @ ("stat" | "top") => later(m),
         "--version" | "-V" => {
             serve::print_version();
             ExitCode::SUCCESS

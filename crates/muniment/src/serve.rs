@@ -6,7 +6,9 @@ use crate::flags::{named, page};
 use crate::gathered::{Arg, Gathered, Mode};
 use crate::{BAD_OPTIONS, config, doctor, shutdown};
 use muniment_options::{Misuse, Page};
-use muniment_server::{MONGODB_VERSION, MakeDbPath, Server, VERSION, build_info};
+use muniment_server::{
+    ClusterRole, MONGODB_VERSION, MakeDbPath, Server, ServerOptions, VERSION, build_info,
+};
 use muniment_value::{Code, Error, JsonMode};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -33,8 +35,32 @@ pub const COMMAND: Spec = Spec {
     run: main,
 };
 
+/// `muniment router`.
+pub const ROUTER: Spec = Spec {
+    name: "router",
+    arguments: "--configdb SET/HOST:PORT,… [--option …]",
+    about: "a router of a cluster of shards (muniment router --help)",
+    page: || Page {
+        head: "Runs a router of a cluster of shards.\n\nUsage: muniment router --configdb \
+               SET/HOST:PORT,… [options]\n\n"
+            .into(),
+        ..page()
+    },
+    below: Vec::new,
+    run: router,
+};
+
+/// Runs a router until it is asked to end.
+pub fn router(args: Vec<OsString>) -> ExitCode {
+    run(args, true)
+}
+
 /// Runs a server until it is asked to end.
 pub fn main(args: Vec<OsString>) -> ExitCode {
+    run(args, false)
+}
+
+fn run(args: Vec<OsString>, as_router: bool) -> ExitCode {
     ignore_signals_of_the_log();
     let as_mongod = called_as_mongod();
     let gathered = match gather(args, as_mongod) {
@@ -60,11 +86,11 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         Err(e) => return bad_options(&e),
     };
     options.handle_signals = true;
-    let honours = ("honorSystemUmask".to_string(), "true".to_string());
-    if !options.parameters.contains(&honours) {
-        // SAFETY: the function takes and returns plain numbers.
-        unsafe { libc::umask(libc::umask(0) | OTHERS) };
-    }
+    let scratch = match scratch_of_router(&mut options, as_router) {
+        Ok(scratch) => scratch,
+        Err(why) => return bad_options(why),
+    };
+    keep_files_from_others(&options);
     let parent = if fork {
         match daemon::fork() {
             Ok(Side::Parent(code)) => return code,
@@ -91,13 +117,51 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     if let Some(p) = parent {
         p.started();
     }
-    match server.wait() {
+    let ended = server.wait();
+    if let Some(scratch) = scratch {
+        let _ = std::fs::remove_dir_all(scratch);
+    }
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("muniment: {e}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Sets the mask of rights, unless the parameter honorSystemUmask asks for that of the system.
+fn keep_files_from_others(options: &ServerOptions) {
+    let honours = ("honorSystemUmask".to_string(), "true".to_string());
+    if !options.parameters.contains(&honours) {
+        // SAFETY: the function takes and returns plain numbers.
+        unsafe { libc::umask(libc::umask(0) | OTHERS) };
+    }
+}
+
+/// Gives a router a directory of its own: it keeps no data there, only what a large sort does not keep in memory.
+/// Returns the directory, which is to be removed at the end.
+fn scratch_of_router(
+    options: &mut ServerOptions,
+    as_router: bool,
+) -> Result<Option<PathBuf>, &'static str> {
+    match (matches!(options.role, ClusterRole::Router(_)), as_router) {
+        (true, true) => {}
+        (false, false) => return Ok(None),
+        (false, true) => return Err("a router needs --configdb setName/host:port,…"),
+        (true, false) => {
+            return Err("--configdb is an option of a router: muniment router, or mongos");
+        }
+    }
+    // A name that nobody else on this machine can know before.
+    let id: String = muniment_value::new_object_id()
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    let name = format!("muniment-router-{id}");
+    options.dbpath = std::env::temp_dir().join(name);
+    options.make_dbpath = MakeDbPath::Whole;
+    Ok(Some(options.dbpath.clone()))
 }
 
 /// Ignores the signals that rotate the log or report on threads, so that they do not end a process that is

@@ -5,18 +5,17 @@
 
 use crate::config::document;
 use crate::effects::{
-    Opt, addresses, all_addresses, cache, compressors, destination, engine, idle, journal, number,
-    only, oplog_size, opt, profile, replica_set, yes,
+    Opt, addresses, all_addresses, cache, cluster_role, compressors, destination, engine, idle,
+    journal, number, only, oplog_size, opt, profile, replica_set, yes,
 };
 use crate::gathered::{Arg, AuditTo, Mode};
 use crate::table_tls;
-use muniment_server::{Rotation, check_profile_filter};
+use muniment_server::{ClusterRole, Rotation, SetAddress, check_profile_filter};
 use muniment_value::ValueBuf;
 use std::path::PathBuf;
 use std::time::Duration;
 
 const NO_TRANSITION: &str = "is not there yet: start all members of the set with --auth";
-const NO_SHARDS: &str = "is not there yet: sharding comes with a later version of Muniment";
 const ENTERPRISE: &str = "is of MongoDB Enterprise, and Muniment has nothing like it";
 const OFF: &[&str] = &["false", "disabled", "none", "off"];
 
@@ -35,6 +34,7 @@ const OPTIONS: &[Opt] = &[
                 return Err("names no directory".to_string());
             }
             g.server.dbpath = PathBuf::from(v);
+            g.dbpath_asked = true;
             Ok(())
         },
     )
@@ -46,6 +46,7 @@ const OPTIONS: &[Opt] = &[
         "TCP port (27017); 0 takes a free one",
         |g, v| {
             g.server.port = number(v, 0, u16::MAX)?;
+            g.port_asked = true;
             Ok(())
         },
     ),
@@ -803,9 +804,38 @@ const OPTIONS: &[Opt] = &[
         "no effect: there is always the read concern majority",
         &["true"],
     ),
-    only("shardsvr", "", Arg::Flag, OFF, NO_SHARDS),
-    only("configsvr", "", Arg::Flag, OFF, NO_SHARDS),
-    only("", "sharding.clusterRole", Arg::Text, OFF, NO_SHARDS),
+    opt(
+        "shardsvr",
+        "",
+        Arg::Flag,
+        "a shard of a cluster, on port 27018; needs --replSet",
+        |g, v| cluster_role(g, if yes(v) { "shardsvr" } else { "" }),
+    ),
+    opt(
+        "configsvr",
+        "",
+        Arg::Flag,
+        "of the set that holds a cluster's configuration, on port 27019; needs --replSet",
+        |g, v| cluster_role(g, if yes(v) { "configsvr" } else { "" }),
+    ),
+    opt(
+        "",
+        "sharding.clusterRole",
+        Arg::Text,
+        "shardsvr or configsvr",
+        cluster_role,
+    ),
+    opt(
+        "configdb",
+        "sharding.configDB",
+        Arg::Text,
+        "of a router: the set that holds the cluster's configuration, as setName/host:port,…",
+        |g, v| {
+            let address = SetAddress::parse(v, 27019).map_err(|e| e.message().to_string())?;
+            g.server.role = ClusterRole::Router(address);
+            Ok(())
+        },
+    ),
     idle(
         "moveParanoia",
         "sharding.archiveMovedChunks",

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod certs;
+mod cluster;
 mod damage;
 mod grammar;
 mod load;
@@ -18,6 +19,7 @@ mod set;
 mod shell;
 
 pub use certs::Authority;
+pub use cluster::Cluster;
 pub use damage::{files_below, flip_bit, truncate_file};
 pub use grammar::{Drawn, Grammar};
 pub use load::Load;

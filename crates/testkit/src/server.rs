@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 pub struct ServerOptions {
     args: Vec<String>,
     patience: Duration,
+    router: bool,
     powerloss: bool,
     ordered: bool,
     sync_delay: Duration,
@@ -30,6 +31,7 @@ impl Default for ServerOptions {
         ServerOptions {
             args: Vec::new(),
             patience: Duration::from_secs(30),
+            router: false,
             powerloss: false,
             ordered: false,
             sync_delay: Duration::ZERO,
@@ -57,6 +59,13 @@ impl ServerOptions {
     /// `muniment serve` on a free port and a new directory.
     pub fn new() -> ServerOptions {
         ServerOptions::default()
+    }
+
+    /// Starts a router instead of a server that keeps data.
+    #[must_use]
+    pub fn router(mut self) -> ServerOptions {
+        self.router = true;
+        self
     }
 
     /// Adds an argument.
@@ -251,19 +260,26 @@ impl Server {
             .open(self.log_path())
             .unwrap();
         let chosen = |flag: &str| self.options.args.iter().any(|a| a == flag);
-        let engine = engine().filter(|_| !chosen("--storageEngine"));
+        let engine = engine().filter(|_| !chosen("--storageEngine") && !self.options.router);
         let workers = workers().filter(|_| !chosen("--workers"));
         let port = self.options.port.to_string();
         let port = Some(port.as_str()).filter(|_| !chosen("--port"));
         let program = self.options.binary.clone().unwrap_or_else(binary);
         let mut command = Command::new(&program);
+        let dir = (!self.options.router).then(|| self.dir());
         command
-            .arg("serve")
+            .arg(if self.options.router {
+                "router"
+            } else {
+                "serve"
+            })
             .args(port.iter().flat_map(|port| ["--port", port]))
             .arg("--portFile")
             .arg(&port_file)
-            .arg("--dbpath")
-            .arg(self.dir())
+            .args(
+                dir.iter()
+                    .flat_map(|dir| ["--dbpath".as_ref(), dir.as_os_str()]),
+            )
             .args(engine.iter().flat_map(|name| ["--storageEngine", name]))
             .args(workers.iter().flat_map(|most| ["--workers", most]))
             .args(&self.options.args)

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 /// A replica set. Its members end when it is dropped.
 pub struct Set {
+    /// The set's name.
+    pub name: String,
     /// The members in the order of the configuration. A member that does not run was killed.
     pub members: Vec<Server>,
     /// The ports of the members, reserved so that no other process gets one while a member is down.
@@ -32,28 +34,46 @@ fn voters(c: &mut Connection) -> Option<usize> {
 impl Set {
     /// Starts this many servers for a set, which do not know each other yet.
     pub fn prepare(n: usize, options: &ServerOptions) -> Set {
+        Set::named("rs0", n, options)
+    }
+
+    /// As [`Set::prepare`], for a set with this name.
+    pub fn named(name: &str, n: usize, options: &ServerOptions) -> Set {
         let ports: Vec<Reserved> = (0..n).map(|_| Reserved::new().unwrap()).collect();
         let members = ports
             .iter()
             .map(|port| {
-                let options = options
-                    .clone()
-                    .port(port.port())
-                    .arg("--replSet")
-                    .arg("rs0");
+                let options = options.clone().port(port.port()).arg("--replSet").arg(name);
                 Server::start(options)
             })
             .collect();
-        Set { members, ports }
+        let name = name.to_string();
+        Set {
+            name,
+            members,
+            ports,
+        }
     }
 
     /// Starts a set of this many members, and waits until one is primary and all others have caught up. Its
     /// election timeout is a second.
     pub fn start(n: usize) -> Set {
         let set = Set::prepare(n, &ServerOptions::new());
-        let members = (0..n).map(|i| doc! { "_id": i as i32, "host": set.host(i) });
-        set.initiate(&set.config(members.collect()));
+        set.begin();
         set
+    }
+
+    /// Initiates the set with all its members.
+    pub fn begin(&self) {
+        let members = 0..self.members.len();
+        let members = members.map(|i| doc! { "_id": i as i32, "host": self.host(i) });
+        self.initiate(&self.config(members.collect()));
+    }
+
+    /// The address of the set: `name/host:port,host:port`.
+    pub fn address(&self) -> String {
+        let hosts: Vec<String> = (0..self.members.len()).map(|i| self.host(i)).collect();
+        format!("{}/{}", self.name, hosts.join(","))
     }
 
     /// The address of a member.
@@ -73,7 +93,7 @@ impl Set {
     pub fn add_server(&mut self, options: &ServerOptions) -> usize {
         let port = Reserved::new().unwrap();
         let options = options.clone().port(port.port());
-        let options = options.arg("--replSet").arg("rs0");
+        let options = options.arg("--replSet").arg(&*self.name);
         self.members.push(Server::prepare(options));
         self.ports.push(port);
         self.members.len() - 1
@@ -82,7 +102,7 @@ impl Set {
     /// A configuration of these members with a short election timeout.
     pub fn config(&self, members: Vec<DocBuf>) -> DocBuf {
         doc! {
-            "_id": "rs0",
+            "_id": self.name.as_str(),
             "members": members.iter().collect::<ArrayBuf>(),
             "settings": doc! { "electionTimeoutMillis": 1000, "heartbeatIntervalMillis": 200 },
         }

@@ -2,7 +2,7 @@
 
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Ends, Kind};
+use crate::registry::{CommandSpec, Ends, Kind, Routed};
 use muniment_value::args::{Field, Types, idle};
 use muniment_value::{Code, Error, Result};
 
@@ -24,7 +24,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     ends_transaction: Some(Ends::Abort),
-    ..CommandSpec::needing(Needs::Login)
+    ..CommandSpec::new(
+        Routed::By(crate::router::relay::end_transaction),
+        Needs::Login,
+    )
 };
 
 /// 125 CommandFailed: the command was sent outside a transaction.

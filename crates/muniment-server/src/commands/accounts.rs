@@ -2,7 +2,7 @@
 
 use crate::auth::{self, Asks, Needs, ROLES, USERS};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn};
+use crate::registry::{CommandSpec, Kind, Routed, RunsOn};
 use crate::state::ServerState;
 use muniment_auth::action::Action;
 use muniment_auth::builtin;
@@ -393,7 +393,7 @@ pub(super) const fn command(
         write_concern: true,
         fields,
         run,
-        ..CommandSpec::needing(needs)
+        ..CommandSpec::new(Routed::Config, needs)
     }
 }
 

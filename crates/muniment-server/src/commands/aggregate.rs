@@ -5,7 +5,7 @@ use super::hint;
 use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
-use crate::registry::{CommandSpec, Explained, Kind, RunsOn, Target};
+use crate::registry::{CommandSpec, Explained, Kind, Routed, RunsOn, Target};
 use crate::replica_set::forward;
 use muniment_exec::{AggregateRequest, BatchLimits, Explainable, Verbosity, opens_change_stream};
 use muniment_value::args::{Args, Field, Types, check_type, opt, refused, req};
@@ -50,7 +50,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     writes_output: writes,
     is_change_stream: |_, body| opens_change_stream(body),
     explain: Some(explain),
-    ..CommandSpec::needing(Needs::Of(needs))
+    ..CommandSpec::new(Routed::Database, Needs::Of(needs))
 };
 
 pub(super) fn needs(asks: &Asks<'_>) -> bool {

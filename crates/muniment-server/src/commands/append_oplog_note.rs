@@ -2,7 +2,7 @@
 
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn};
+use crate::registry::{CommandSpec, Kind, Routed, RunsOn};
 use muniment_auth::action::Action;
 use muniment_value::args::{Field, Types, req};
 use muniment_value::{Code, Doc, Error, MAX_DEPTH, Result, doc, nests_deeper};
@@ -19,7 +19,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Primary),
-    ..CommandSpec::needing(Needs::cluster(&[Action::AppendOplogNote]))
+    ..CommandSpec::new(Routed::Refused, Needs::cluster(&[Action::AppendOplogNote]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

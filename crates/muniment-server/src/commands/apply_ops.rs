@@ -6,7 +6,7 @@
 use crate::auth::{self, Asks, Needs};
 use crate::context::CommandContext;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind, Names, Secret};
+use crate::registry::{CommandSpec, Kind, Names, Routed, Secret};
 use crate::request::run_within;
 use muniment_auth::action::{Action, Actions};
 use muniment_auth::resource::Target as On;
@@ -40,7 +40,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     secret: Secret::Within,
     run,
     names: Names::Elsewhere,
-    ..CommandSpec::needing(Needs::Of(needs))
+    ..CommandSpec::new(Routed::Refused, Needs::Of(needs))
 };
 
 /// Each entry is judged as the command that does the same.

@@ -2,7 +2,7 @@
 
 use crate::auth::{self, EXTERNAL, MONGODB_X509, Needs};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_value::args::{Field, Types, opt};
 use muniment_value::{Code, Error, Result};
 
@@ -16,7 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     run,
-    ..CommandSpec::needing(Needs::Nothing)
+    ..CommandSpec::new(Routed::Here, Needs::Nothing)
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -1,7 +1,7 @@
 //! `buildInfo`.
 
 use crate::auth::Needs;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Routed};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -12,5 +12,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.elements(crate::server::build_info().as_doc());
         Ok(())
     },
-    ..CommandSpec::needing(Needs::Nothing)
+    ..CommandSpec::new(Routed::Here, Needs::Nothing)
 };

@@ -7,7 +7,7 @@ use crate::auth::{self, Asks, Needs};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind, Names, Secret, Statements};
+use crate::registry::{CommandSpec, Kind, Names, Routed, Secret, Statements};
 use bytes::Bytes;
 use muniment_auth::action::{Action, Actions};
 use muniment_exec::{
@@ -81,7 +81,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     },
     names: Names::NsInfo,
     secret: Secret::If(auth::writes_users_in_bulk),
-    ..CommandSpec::needing(Needs::Of(needs))
+    ..CommandSpec::new(
+        Routed::By(crate::router::databases::bulk_write),
+        Needs::Of(needs),
+    )
 };
 
 fn needs(asks: &Asks<'_>) -> bool {

@@ -4,7 +4,7 @@ use super::capped_copy::{copy, size};
 use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::{Action, Actions};
 use muniment_auth::resource::Target as On;
 use muniment_value::args::{Types, check_type};
@@ -18,7 +18,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     open_fields: true,
     run,
-    ..CommandSpec::needing(Needs::Of(needs))
+    ..CommandSpec::new(Routed::Database, Needs::Of(needs))
 };
 
 fn needs(asks: &Asks<'_>) -> bool {

@@ -8,7 +8,7 @@ use super::collection_options::{
 };
 use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, Target};
+use crate::registry::{CommandSpec, Kind, Routed, Target};
 use muniment_auth::action::{Action, Actions};
 use muniment_exec::{Source, View, check_view_pipeline, refuse_generated};
 use muniment_storage::{Collection, CollectionOptions};
@@ -42,7 +42,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     run,
-    ..CommandSpec::needing(Needs::Of(needs))
+    ..CommandSpec::new(Routed::Database, Needs::Of(needs))
 };
 
 fn needs(asks: &Asks<'_>) -> bool {

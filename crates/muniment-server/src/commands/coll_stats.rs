@@ -4,7 +4,7 @@ use super::server_status::histogram;
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::metrics::{Counted, LATENCY_NAMES};
-use crate::registry::{CommandSpec, RunsOn, Target};
+use crate::registry::{CommandSpec, Routed, RunsOn, Target};
 use crate::state::ServerState;
 use muniment_auth::action::Action;
 use muniment_exec::{BucketFigures, Database, GeneratedFigures, OpContext, Source};
@@ -25,7 +25,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Data),
-    ..CommandSpec::needing(Needs::collection(&[Action::CollStats]))
+    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::CollStats]))
 };
 
 /// The `scale` argument.

@@ -3,7 +3,7 @@
 use super::abort_transaction::{FIELDS, not_in_transaction};
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Ends, Kind};
+use crate::registry::{CommandSpec, Ends, Kind, Routed};
 use muniment_value::Result;
 
 /// The command.
@@ -18,7 +18,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     ends_transaction: Some(Ends::Commit),
-    ..CommandSpec::needing(Needs::Login)
+    ..CommandSpec::new(
+        Routed::By(crate::router::relay::end_transaction),
+        Needs::Login,
+    )
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -3,7 +3,7 @@
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::{Action, Actions};
 use muniment_value::args::{Field, Types, idle, opt};
 use muniment_value::{Code, Error, Result, number};
@@ -21,9 +21,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     fields: FIELDS,
     run,
-    ..CommandSpec::needing(Needs::Of(|asks| {
-        asks.may_on_named(Actions::of(&[Action::Compact]))
-    }))
+    ..CommandSpec::new(
+        Routed::Refused,
+        Needs::Of(|asks| asks.may_on_named(Actions::of(&[Action::Compact]))),
+    )
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

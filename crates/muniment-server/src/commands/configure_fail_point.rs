@@ -2,7 +2,7 @@
 
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_value::args::{Field, Types, opt, req};
 use muniment_value::{Code, Doc, Error, Result, Value};
@@ -22,7 +22,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     can_be_failed: false,
-    ..CommandSpec::needing(Needs::cluster(&[Action::SetParameter]))
+    ..CommandSpec::new(Routed::Here, Needs::cluster(&[Action::SetParameter]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use super::accounts;
 use crate::auth::Needs;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Routed};
 use muniment_value::args::{Types, opt};
 use muniment_value::{ArrayBuf, Value, array, doc};
 
@@ -34,5 +34,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         );
         Ok(())
     },
-    ..CommandSpec::needing(Needs::Nothing)
+    ..CommandSpec::new(Routed::Here, Needs::Nothing)
 };

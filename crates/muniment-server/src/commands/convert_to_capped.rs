@@ -4,7 +4,7 @@ use super::capped_copy::{copy, size};
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::{Action, Actions};
 use muniment_exec::CatalogChange;
 use muniment_value::{Code, Error, Result};
@@ -17,9 +17,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     open_fields: true,
     run,
-    ..CommandSpec::needing(Needs::Of(|asks| {
-        asks.may_on_named(Actions::of(&[Action::ConvertToCapped]))
-    }))
+    ..CommandSpec::new(
+        Routed::Database,
+        Needs::Of(|asks| asks.may_on_named(Actions::of(&[Action::ConvertToCapped]))),
+    )
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

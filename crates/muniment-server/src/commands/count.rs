@@ -3,7 +3,7 @@
 use super::hint;
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Explained, Kind, Target};
+use crate::registry::{CommandSpec, Explained, Kind, Routed, Target};
 use muniment_auth::action::Action;
 use muniment_exec::{CountRequest, Explainable};
 use muniment_value::args::{Args, Field, Types, idle, opt, refused};
@@ -39,7 +39,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     instead_in_transactions: "Please see http://dochub.mongodb.org/core/transaction-count for a \
                               recommended alternative.",
     explain: Some(explain),
-    ..CommandSpec::needing(Needs::collection(&[Action::Find]))
+    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::Find]))
 };
 
 /// `limit` is parsed by rules of its own: a whole number whose absolute value fits.

@@ -9,7 +9,7 @@ use crate::audit::{self, Audits};
 use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind, Target};
+use crate::registry::{CommandSpec, Kind, Routed, Target};
 use muniment_auth::action::{Action, Actions};
 use muniment_exec::{BUCKETS, View, check_view_pipeline};
 use muniment_storage::CollectionOptions;
@@ -57,7 +57,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     audits: Some(Audits::changes("createCollection", audit::collection)),
     run,
     makes_collections: true,
-    ..CommandSpec::needing(Needs::Of(needs))
+    ..CommandSpec::new(Routed::Database, Needs::Of(needs))
 };
 
 fn needs(asks: &Asks<'_>) -> bool {

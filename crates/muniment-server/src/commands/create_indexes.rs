@@ -4,7 +4,7 @@ use crate::audit::{self, Audits};
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind, Target};
+use crate::registry::{CommandSpec, Kind, Routed, Target};
 use muniment_auth::action::Action;
 use muniment_exec::{BUCKETS, CatalogChange, Source, TimeSeries};
 use muniment_op::Interrupt;
@@ -64,7 +64,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     audits: Some(Audits::changes("createIndex", audit::new_index)),
     run,
     makes_collections: true,
-    ..CommandSpec::needing(Needs::collection(&[Action::CreateIndex]))
+    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::CreateIndex]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -5,7 +5,7 @@ use crate::auth::{self, Asks, Needs};
 use crate::connections::ConnShared;
 use crate::context::CommandContext;
 use crate::generic::Generic;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use crate::state::ServerState;
 use muniment_auth::action::Action;
 use muniment_auth::resource::Target as On;
@@ -21,7 +21,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     open_fields: true,
     run,
-    ..CommandSpec::needing(Needs::Of(needs))
+    ..CommandSpec::new(Routed::Here, Needs::Of(needs))
 };
 
 /// A user may see the own operations without more.

@@ -3,7 +3,7 @@
 use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind, RunsOn};
+use crate::registry::{CommandSpec, Kind, Routed, RunsOn};
 use muniment_auth::action::{Action, Actions};
 use muniment_exec::{FindRequest, Hint, Source};
 use muniment_value::args::{Field, Types, opt};
@@ -29,7 +29,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Data),
-    ..CommandSpec::needing(Needs::Of(needs))
+    ..CommandSpec::new(Routed::Database, Needs::Of(needs))
 };
 
 fn needs(asks: &Asks<'_>) -> bool {

@@ -4,7 +4,7 @@
 
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn};
+use crate::registry::{CommandSpec, Kind, Routed, RunsOn};
 use md5::{Digest, Md5};
 use muniment_auth::action::Action;
 use muniment_exec::stored_name;
@@ -24,7 +24,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     is_read_operation: |_| true,
     run,
     runs_on: Some(RunsOn::Data),
-    ..CommandSpec::needing(Needs::database(&[Action::DbHash]))
+    ..CommandSpec::new(Routed::Refused, Needs::database(&[Action::DbHash]))
 };
 
 /// System collections that are data like others.

@@ -3,7 +3,7 @@
 use super::coll_stats::scale;
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, RunsOn};
+use crate::registry::{CommandSpec, Routed, RunsOn};
 use muniment_auth::action::Action;
 use muniment_value::Result;
 use muniment_value::args::{Field, Types, opt};
@@ -21,7 +21,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Data),
-    ..CommandSpec::needing(Needs::database(&[Action::DbStats]))
+    ..CommandSpec::new(Routed::Database, Needs::database(&[Action::DbStats]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -5,7 +5,7 @@ use crate::auth::Needs;
 use crate::commands::write_reply::{check_batch, report};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
-use crate::registry::{CommandSpec, Explained, Kind, Statements, Target};
+use crate::registry::{CommandSpec, Explained, Kind, Routed, Statements, Target};
 use muniment_auth::action::Action;
 use muniment_exec::{DeleteStatement, Explainable};
 use muniment_value::args::{Args, Field, Types, idle, opt, refused, req};
@@ -54,7 +54,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
         many_text: "limit=0",
     },
     explain: Some(explain),
-    ..CommandSpec::needing(Needs::collection(&[Action::Remove]))
+    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::Remove]))
 };
 
 /// Parses one element of `deletes`.

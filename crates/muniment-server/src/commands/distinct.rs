@@ -3,7 +3,7 @@
 use super::hint;
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Explained, Kind, Target};
+use crate::registry::{CommandSpec, Explained, Kind, Routed, Target};
 use muniment_auth::action::Action;
 use muniment_exec::{DistinctRequest, Explainable};
 use muniment_value::args::{Args, Field, Types, opt, refused, req};
@@ -31,7 +31,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     snapshot_reads: true,
     explain: Some(explain),
-    ..CommandSpec::needing(Needs::collection(&[Action::Find]))
+    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::Find]))
 };
 
 /// The request that the arguments describe.

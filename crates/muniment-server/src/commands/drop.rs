@@ -3,7 +3,7 @@
 use crate::audit::{self, Audits};
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, Target};
+use crate::registry::{CommandSpec, Kind, Routed, Target};
 use muniment_auth::action::Action;
 use muniment_exec::{BUCKETS, CatalogChange, OPLOG, Source};
 use muniment_value::args::{Types, refused};
@@ -21,7 +21,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     audits: Some(Audits::changes("dropCollection", audit::collection)),
     run,
     drops_collection: true,
-    ..CommandSpec::needing(Needs::collection(&[Action::DropCollection]))
+    ..CommandSpec::new(
+        Routed::Database,
+        Needs::collection(&[Action::DropCollection]),
+    )
 };
 
 /// Refuses to drop the server's own collections.

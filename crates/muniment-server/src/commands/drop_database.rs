@@ -3,7 +3,7 @@
 use crate::audit::{self, Audits};
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_exec::CatalogChange;
 use muniment_value::args::Types;
@@ -18,7 +18,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     audits: Some(Audits::changes("dropDatabase", audit::database)),
     run,
-    ..CommandSpec::needing(Needs::database(&[Action::DropDatabase]))
+    ..CommandSpec::new(Routed::Database, Needs::database(&[Action::DropDatabase]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

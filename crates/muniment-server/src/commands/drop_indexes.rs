@@ -4,7 +4,7 @@ use super::create_indexes::counted;
 use crate::audit::{self, Audits};
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, Target};
+use crate::registry::{CommandSpec, Kind, Routed, Target};
 use muniment_auth::action::Action;
 use muniment_exec::{CatalogChange, TimeSeries};
 use muniment_storage::Collection;
@@ -26,7 +26,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: &[req("index", Types::ANY)],
     audits: Some(Audits::changes("dropIndex", audit::dropped_index)),
     run,
-    ..CommandSpec::needing(Needs::collection(&[Action::DropIndex]))
+    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::DropIndex]))
 };
 
 fn is_id_key(key: Doc<'_>) -> bool {

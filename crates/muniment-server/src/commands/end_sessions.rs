@@ -3,7 +3,7 @@
 use super::sessions_of;
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_storage::SessionKey;
 use muniment_value::Result;
@@ -16,7 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     api_v1: true,
     run: end,
-    ..CommandSpec::needing(Needs::Login)
+    ..CommandSpec::new(Routed::Here, Needs::Login)
 };
 
 fn end(cx: &mut CommandContext<'_>) -> Result<()> {

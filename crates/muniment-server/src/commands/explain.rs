@@ -5,7 +5,7 @@ use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::generic::Generic;
 use crate::namespace;
-use crate::registry::{CommandSpec, Explained, Kind, Secret, Target};
+use crate::registry::{CommandSpec, Explained, Kind, Routed, Secret, Target};
 use muniment_exec::{Explainable, Verbosity, omitted};
 use muniment_value::args::{Args, Field, Types, opt};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
@@ -22,7 +22,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     secret: Secret::Within,
     run,
-    ..CommandSpec::needing(Needs::Of(needs))
+    ..CommandSpec::new(Routed::Database, Needs::Of(needs))
 };
 
 /// To explain a command takes what it takes to run it.

@@ -2,7 +2,7 @@
 
 use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn};
+use crate::registry::{CommandSpec, Kind, Routed, RunsOn};
 use md5::{Digest, Md5};
 use muniment_auth::action::Action;
 use muniment_auth::resource::Target as On;
@@ -24,7 +24,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Data),
-    ..CommandSpec::needing(Needs::Of(needs))
+    ..CommandSpec::new(Routed::Database, Needs::Of(needs))
 };
 
 fn needs(asks: &Asks<'_>) -> bool {

@@ -4,7 +4,7 @@ use super::hint;
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
-use crate::registry::{CommandSpec, Explained, Kind, Target};
+use crate::registry::{CommandSpec, Explained, Kind, Routed, Target};
 use muniment_auth::action::Action;
 use muniment_exec::{BatchLimits, Explainable, FindRequest};
 use muniment_value::args::{Args, Field, Types, check_type, idle, opt};
@@ -53,7 +53,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     snapshot_reads: true,
     explain: Some(explain),
-    ..CommandSpec::needing(Needs::collection(&[Action::Find]))
+    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::Find]))
 };
 
 /// The request that the arguments describe.

@@ -3,7 +3,7 @@
 use super::hint;
 use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Explained, Kind, Statements, Target};
+use crate::registry::{CommandSpec, Explained, Kind, Routed, Statements, Target};
 use muniment_auth::action::{Action, Actions};
 use muniment_exec::{Explainable, FindAndModifyRequest};
 use muniment_value::args::{Args, Field, Types, opt};
@@ -43,7 +43,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     statements: Statements::One,
     explain: Some(explain),
-    ..CommandSpec::needing(Needs::Of(needs))
+    ..CommandSpec::new(Routed::Database, Needs::Of(needs))
 };
 
 fn needs(asks: &Asks<'_>) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_value::Result;
 use muniment_value::args::{Field, Types, idle, opt, refused};
@@ -25,7 +25,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     fields: FIELDS,
     run,
-    ..CommandSpec::needing(Needs::cluster(&[Action::Fsync]))
+    ..CommandSpec::new(Routed::Refused, Needs::cluster(&[Action::Fsync]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

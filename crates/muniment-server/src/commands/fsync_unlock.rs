@@ -1,7 +1,7 @@
 //! `fsyncUnlock`.
 
 use crate::auth::Needs;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 
 /// The command.
@@ -21,5 +21,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.field("lockCount", i64::from(depth));
         Ok(())
     },
-    ..CommandSpec::needing(Needs::cluster(&[Action::Unlock]))
+    ..CommandSpec::new(Routed::Refused, Needs::cluster(&[Action::Unlock]))
 };

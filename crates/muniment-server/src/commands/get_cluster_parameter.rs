@@ -3,7 +3,7 @@
 use crate::auth::Needs;
 use crate::cluster_parameters::{self, ALL};
 use crate::context::CommandContext;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Routed};
 use muniment_auth::action::Action;
 use muniment_value::args::missing_field;
 use muniment_value::{ArrayBuf, Error, Result, Value};
@@ -15,7 +15,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     open_fields: true,
     run,
-    ..CommandSpec::needing(Needs::cluster(&[Action::GetClusterParameter]))
+    ..CommandSpec::new(
+        Routed::Config,
+        Needs::cluster(&[Action::GetClusterParameter]),
+    )
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

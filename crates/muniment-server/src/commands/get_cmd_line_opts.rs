@@ -1,7 +1,7 @@
 //! `getCmdLineOpts`.
 
 use crate::auth::Needs;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Routed};
 use muniment_auth::action::Action;
 use muniment_value::ArrayBuf;
 
@@ -16,5 +16,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.field("parsed", &o.parsed);
         Ok(())
     },
-    ..CommandSpec::needing(Needs::cluster(&[Action::GetCmdLineOpts]))
+    ..CommandSpec::new(Routed::Here, Needs::cluster(&[Action::GetCmdLineOpts]))
 };

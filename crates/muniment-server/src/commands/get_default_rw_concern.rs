@@ -2,7 +2,7 @@
 
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_logger::now_ms;
 use muniment_value::args::{Types, idle};
@@ -20,7 +20,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
         "memory and disk always agree here",
     )],
     run: |cx| write(cx),
-    ..CommandSpec::needing(Needs::cluster(&[Action::GetDefaultRWConcern]))
+    ..CommandSpec::new(
+        Routed::Config,
+        Needs::cluster(&[Action::GetDefaultRWConcern]),
+    )
 };
 
 /// Writes the defaults that are in force into the reply.

@@ -5,7 +5,7 @@ use super::{coll_stats, repl_set_get_status, server_status};
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::machine_figures;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_exec::{OPLOG, Source};
 use muniment_logger::now_ms;
@@ -18,10 +18,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     admin_only: true,
     run,
-    ..CommandSpec::needing(Needs::cluster(&[
-        Action::ServerStatus,
-        Action::ReplSetGetStatus,
-    ]))
+    ..CommandSpec::new(
+        Routed::Here,
+        Needs::cluster(&[Action::ServerStatus, Action::ReplSetGetStatus]),
+    )
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -1,7 +1,7 @@
 //! `getLog`.
 
 use crate::auth::Needs;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Routed};
 use muniment_auth::action::Action;
 use muniment_value::args::Types;
 use muniment_value::{ArrayBuf, Error, array};
@@ -28,5 +28,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.field("log", lines.iter().collect::<ArrayBuf>());
         Ok(())
     },
-    ..CommandSpec::needing(Needs::cluster(&[Action::GetLog]))
+    ..CommandSpec::new(Routed::Here, Needs::cluster(&[Action::GetLog]))
 };

@@ -4,7 +4,7 @@ use crate::auth::{self, Needs};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind, RunsOn, Target};
+use crate::registry::{CommandSpec, Kind, Routed, RunsOn, Target};
 use crate::state::ServerState;
 use muniment_exec::GetMoreRequest;
 use muniment_value::args::{Field, Types, idle, opt, req};
@@ -33,7 +33,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     runs_on: Some(RunsOn::Data),
     snapshot_reads: true,
     is_change_stream,
-    ..CommandSpec::needing(Needs::Login)
+    ..CommandSpec::new(Routed::By(crate::router::relay::get_more), Needs::Login)
 };
 
 /// Whether the cursor is that of a change stream.

@@ -2,7 +2,7 @@
 
 use crate::auth::Needs;
 use crate::parameters;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Routed};
 use muniment_auth::action::Action;
 use muniment_value::args::{Field, Types, check_type, opt};
 use muniment_value::{Code, Error, Result, Value};
@@ -22,7 +22,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     fields: FIELDS,
     run,
-    ..CommandSpec::needing(Needs::cluster(&[Action::GetParameter]))
+    ..CommandSpec::new(Routed::Here, Needs::cluster(&[Action::GetParameter]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

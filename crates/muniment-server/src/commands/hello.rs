@@ -3,7 +3,7 @@
 use crate::auth::{self, Needs};
 use crate::connections::ClientInfo;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Secret};
+use crate::registry::{CommandSpec, Routed, Secret};
 use crate::server::MAX_WIRE_VERSION;
 use muniment_auth::names::UserName;
 use muniment_logger::now_ms;
@@ -49,7 +49,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     while_stopping: true,
     secret: Secret::If(|body| body.get("speculativeAuthenticate").is_some()),
     logged_when_slow: false,
-    ..CommandSpec::needing(Needs::Nothing)
+    ..CommandSpec::new(Routed::Here, Needs::Nothing)
 };
 
 /// The user that `saslSupportedMechs` names, as `db.user` or as `{user, db}`.
@@ -110,6 +110,9 @@ pub(super) fn run(cx: &mut CommandContext<'_>, primary: &str) -> Result<()> {
         }
         None => {
             w.field(primary, true);
+            if cx.server.router.is_some() {
+                w.field("msg", "isdbgrid");
+            }
             w.field("topologyVersion", cx.server.topology.version(counter));
         }
     }

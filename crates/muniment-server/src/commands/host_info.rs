@@ -2,7 +2,7 @@
 
 use crate::auth::Needs;
 use crate::options::{machine_memory, memory_limit};
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Routed};
 use muniment_auth::action::Action;
 use muniment_logger::now_ms;
 use muniment_value::{DocBuf, Value, doc};
@@ -43,7 +43,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
         w.field("extra", extra(&cpu));
         Ok(())
     },
-    ..CommandSpec::needing(Needs::cluster(&[Action::HostInfo]))
+    ..CommandSpec::new(Routed::Here, Needs::cluster(&[Action::HostInfo]))
 };
 
 /// The name and version of the Linux distribution.

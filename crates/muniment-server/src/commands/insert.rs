@@ -5,7 +5,7 @@ use crate::commands::write_reply::{check_batch, report};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind, Statements, Target};
+use crate::registry::{CommandSpec, Kind, Routed, Statements, Target};
 use muniment_auth::action::{Action, Actions};
 use muniment_exec::InsertOptions;
 use muniment_value::Result;
@@ -40,9 +40,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
         many: |_| false,
         many_text: "",
     },
-    ..CommandSpec::needing(Needs::Of(|asks| {
-        asks.may_here(asks.with_bypass(Actions::of(&[Action::Insert])))
-    }))
+    ..CommandSpec::new(
+        Routed::Database,
+        Needs::Of(|asks| asks.may_here(asks.with_bypass(Actions::of(&[Action::Insert])))),
+    )
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

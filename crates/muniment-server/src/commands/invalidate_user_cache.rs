@@ -1,7 +1,7 @@
 //! `invalidateUserCache`.
 
 use crate::auth::Needs;
-use crate::registry::{CommandSpec, Kind, RunsOn};
+use crate::registry::{CommandSpec, Kind, Routed, RunsOn};
 use muniment_auth::action::Action;
 
 /// The command.
@@ -14,5 +14,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.server.engine.store.raise_accounts_generation();
         Ok(())
     },
-    ..CommandSpec::needing(Needs::cluster(&[Action::InvalidateUserCache]))
+    ..CommandSpec::new(Routed::Here, Needs::cluster(&[Action::InvalidateUserCache]))
 };

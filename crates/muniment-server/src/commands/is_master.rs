@@ -2,7 +2,7 @@
 
 use super::hello;
 use crate::auth::Needs;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Routed};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -14,5 +14,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run: |cx| hello::run(cx, "ismaster"),
     while_stopping: true,
     logged_when_slow: false,
-    ..CommandSpec::needing(Needs::Nothing)
+    ..CommandSpec::new(Routed::Here, Needs::Nothing)
 };

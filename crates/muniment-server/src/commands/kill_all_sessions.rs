@@ -3,7 +3,7 @@
 use super::kill;
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use crate::sessions::digest_of;
 use muniment_auth::action::Action;
 use muniment_value::args::{Args, Field, Types, check_type, req};
@@ -18,7 +18,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     open_fields: true,
     run,
-    ..CommandSpec::needing(Needs::cluster(&[Action::KillAnySession]))
+    ..CommandSpec::new(Routed::Here, Needs::cluster(&[Action::KillAnySession]))
 };
 
 /// An empty list of users means the sessions of all users.

@@ -4,7 +4,7 @@ use super::kill;
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::generic::{session_key, user_digest};
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use crate::sessions::digest_of;
 use muniment_auth::action::Action;
 use muniment_value::args::{Args, Field, Types, check_type, opt, req};
@@ -30,7 +30,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     open_fields: true,
     run,
-    ..CommandSpec::needing(Needs::cluster(&[Action::KillAnySession]))
+    ..CommandSpec::new(Routed::Here, Needs::cluster(&[Action::KillAnySession]))
 };
 
 /// A pattern that names only roles matches no session, because no user has a role.

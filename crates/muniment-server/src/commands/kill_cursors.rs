@@ -2,7 +2,7 @@
 
 use crate::auth::{self, Needs};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, Target};
+use crate::registry::{CommandSpec, Kind, Routed, Target};
 use muniment_value::args::{Types, req};
 use muniment_value::{ArrayBuf, Error, Result, Value, array};
 
@@ -16,7 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: &[req("cursors", Types::ARRAY)],
     run,
-    ..CommandSpec::needing(Needs::Login)
+    ..CommandSpec::new(Routed::By(crate::router::relay::kill_cursors), Needs::Login)
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -1,7 +1,7 @@
 //! `killOp`.
 
 use crate::auth::{self, Needs};
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_value::args::{Types, opt};
 use muniment_value::{Code, Error, Result, Value, number};
@@ -29,7 +29,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.field("info", "attempting to kill op");
         Ok(())
     },
-    ..CommandSpec::needing(Needs::Login)
+    ..CommandSpec::new(Routed::Here, Needs::Login)
 };
 
 /// The operation that `op` names: a whole number of 32 bits, which may be given as a signed one.

@@ -2,7 +2,7 @@
 
 use super::{kill, sessions_of};
 use crate::auth::{self, Needs};
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_storage::SessionKey;
 
@@ -19,5 +19,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         kill(cx, &named, |key| named.is_empty() && is_own(key));
         Ok(())
     },
-    ..CommandSpec::needing(Needs::Login)
+    ..CommandSpec::new(Routed::Here, Needs::Login)
 };

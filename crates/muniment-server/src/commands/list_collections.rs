@@ -3,7 +3,7 @@
 use super::cursor_reply::{answer, filter};
 use crate::auth::{self, Asks, Needs};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn};
+use crate::registry::{CommandSpec, Kind, Routed, RunsOn};
 use muniment_auth::action::{Action, Actions};
 use muniment_auth::resource::Target as On;
 use muniment_exec::{BUCKETS, OPLOG, View, buckets_options, generated_in};
@@ -28,7 +28,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Readable),
-    ..CommandSpec::needing(Needs::Of(needs))
+    ..CommandSpec::new(Routed::Database, Needs::Of(needs))
 };
 
 /// A user may see the names of those collections on which the user may do anything.

@@ -1,7 +1,7 @@
 //! `listCommands`.
 
 use crate::auth::Needs;
-use crate::registry::{CommandSpec, registry};
+use crate::registry::{CommandSpec, Routed, registry};
 use muniment_value::{ArrayBuf, DocBuf, doc};
 
 /// The command.
@@ -11,7 +11,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     run: |cx| {
         let mut all = DocBuf::with_capacity(8192);
-        for c in registry() {
+        for c in registry().iter().filter(|c| c.is_of(cx.server)) {
             all.append(
                 c.name,
                 doc! {
@@ -28,5 +28,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.field("commands", all);
         Ok(())
     },
-    ..CommandSpec::needing(Needs::Nothing)
+    ..CommandSpec::new(Routed::Here, Needs::Nothing)
 };

@@ -3,7 +3,7 @@
 use super::cursor_reply::filter;
 use crate::auth::{self, Needs, User};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, RunsOn};
+use crate::registry::{CommandSpec, Routed, RunsOn};
 use muniment_auth::action::{Action, Actions};
 use muniment_value::args::{Field, Types, opt};
 use muniment_value::{ArrayBuf, Result, doc};
@@ -24,7 +24,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Readable),
-    ..CommandSpec::needing(Needs::Login)
+    ..CommandSpec::new(Routed::By(crate::router::databases::list), Needs::Login)
 };
 
 /// Bytes of a block of the file system.

@@ -3,7 +3,7 @@
 use super::cursor_reply::answer;
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, RunsOn, Target};
+use crate::registry::{CommandSpec, Routed, RunsOn, Target};
 use muniment_auth::action::Action;
 use muniment_exec::{Source, TimeSeries};
 use muniment_storage::Collection;
@@ -30,7 +30,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Readable),
-    ..CommandSpec::needing(Needs::collection(&[Action::ListIndexes]))
+    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::ListIndexes]))
 };
 
 /// The `_id` index of a clustered collection as the reply shows it.

@@ -4,7 +4,7 @@
 //! held for long is that of fsyncLock.
 
 use crate::auth::Needs;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Routed};
 use muniment_auth::action::Action;
 use muniment_value::{ArrayBuf, array, doc};
 
@@ -31,5 +31,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.field("lockInfo", locks);
         Ok(())
     },
-    ..CommandSpec::needing(Needs::cluster(&[Action::ServerStatus]))
+    ..CommandSpec::new(Routed::Here, Needs::cluster(&[Action::ServerStatus]))
 };

@@ -3,7 +3,7 @@
 use crate::audit::{self, Audits};
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_value::Result;
 use muniment_value::args::Types;
@@ -16,7 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     audits: Some(Audits::each("applicationMessage", audit::message)),
     run,
-    ..CommandSpec::needing(Needs::cluster(&[Action::ApplicationMessage]))
+    ..CommandSpec::new(Routed::Here, Needs::cluster(&[Action::ApplicationMessage]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

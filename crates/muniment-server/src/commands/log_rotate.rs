@@ -3,7 +3,7 @@
 use crate::audit::{self, Logs};
 use crate::auth::{self, Needs};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_value::{Code, Error, Result, Value};
 
@@ -14,7 +14,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     admin_only: true,
     run,
-    ..CommandSpec::needing(Needs::cluster(&[Action::LogRotate]))
+    ..CommandSpec::new(Routed::Here, Needs::cluster(&[Action::LogRotate]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -1,7 +1,7 @@
 //! `logout`.
 
 use crate::auth::{self, Needs};
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Routed};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -13,5 +13,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         auth::log_out(cx.conn, cx.local);
         told
     },
-    ..CommandSpec::needing(Needs::Nothing)
+    ..CommandSpec::new(Routed::Here, Needs::Nothing)
 };

@@ -5,7 +5,7 @@
 
 use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Explained, Kind, Target};
+use crate::registry::{CommandSpec, Explained, Kind, Routed, Target};
 use muniment_auth::action::{Action, Actions};
 use muniment_auth::resource::Target as On;
 use muniment_exec::{
@@ -52,7 +52,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     writes_output,
     explain: Some(explain),
-    ..CommandSpec::needing(Needs::Of(needs))
+    ..CommandSpec::new(Routed::Database, Needs::Of(needs))
 };
 
 fn needs(asks: &Asks<'_>) -> bool {

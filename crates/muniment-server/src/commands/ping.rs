@@ -1,7 +1,7 @@
 //! `ping`.
 
 use crate::auth::Needs;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Routed};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -9,5 +9,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "Answers ok",
     api_v1: true,
     run: |_| Ok(()),
-    ..CommandSpec::needing(Needs::Nothing)
+    ..CommandSpec::new(Routed::Here, Needs::Nothing)
 };

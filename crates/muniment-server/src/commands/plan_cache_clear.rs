@@ -2,7 +2,7 @@
 
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn, Target};
+use crate::registry::{CommandSpec, Kind, Routed, RunsOn, Target};
 use muniment_auth::action::Action;
 use muniment_exec::{ShapeSpec, shape_without_query};
 use muniment_value::{Doc, Error, Result, Value};
@@ -16,7 +16,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     run,
     runs_on: Some(RunsOn::Readable),
-    ..CommandSpec::needing(Needs::collection(&[Action::PlanCacheWrite]))
+    ..CommandSpec::new(
+        Routed::Database,
+        Needs::collection(&[Action::PlanCacheWrite]),
+    )
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

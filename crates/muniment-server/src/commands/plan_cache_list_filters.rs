@@ -2,7 +2,7 @@
 
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn, Target};
+use crate::registry::{CommandSpec, Kind, Routed, RunsOn, Target};
 use muniment_auth::action::Action;
 use muniment_value::{ArrayBuf, Result};
 
@@ -15,7 +15,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     run,
     runs_on: Some(RunsOn::Readable),
-    ..CommandSpec::needing(Needs::collection(&[Action::PlanCacheIndexFilter]))
+    ..CommandSpec::new(
+        Routed::Database,
+        Needs::collection(&[Action::PlanCacheIndexFilter]),
+    )
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::plan_cache_clear::not_an_object;
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn, Target};
+use crate::registry::{CommandSpec, Kind, Routed, RunsOn, Target};
 use muniment_auth::action::Action;
 use muniment_exec::ShapeSpec;
 use muniment_value::args::missing_field;
@@ -18,7 +18,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     run,
     runs_on: Some(RunsOn::Readable),
-    ..CommandSpec::needing(Needs::collection(&[Action::PlanCacheIndexFilter]))
+    ..CommandSpec::new(
+        Routed::Database,
+        Needs::collection(&[Action::PlanCacheIndexFilter]),
+    )
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -3,7 +3,7 @@
 use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::profiler;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_auth::resource::Target as On;
 use muniment_query::QueryContext;
@@ -27,7 +27,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     profiled: false,
-    ..CommandSpec::needing(Needs::Of(needs))
+    ..CommandSpec::new(Routed::Refused, Needs::Of(needs))
 };
 
 /// What is recorded may be seen by users who may read the records.

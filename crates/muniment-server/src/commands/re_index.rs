@@ -3,7 +3,7 @@
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind, Target};
+use crate::registry::{CommandSpec, Kind, Routed, Target};
 use muniment_auth::action::Action;
 use muniment_exec::Source;
 use muniment_value::{ArrayBuf, Code, Error, Result};
@@ -15,7 +15,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Ddl,
     target: Target::Collection,
     run,
-    ..CommandSpec::needing(Needs::collection(&[Action::ReIndex]))
+    ..CommandSpec::new(Routed::Refused, Needs::collection(&[Action::ReIndex]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

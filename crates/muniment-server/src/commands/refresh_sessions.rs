@@ -2,7 +2,7 @@
 
 use super::sessions_of;
 use crate::auth::Needs;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 
 /// The command.
@@ -18,5 +18,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         }
         Ok(())
     },
-    ..CommandSpec::needing(Needs::Login)
+    ..CommandSpec::new(Routed::Here, Needs::Login)
 };

@@ -1,7 +1,7 @@
 //! `removeQuerySettings`: refused on a standalone, as in MongoDB.
 
 use crate::auth::Needs;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_value::args::{Types, check_type};
 use muniment_value::{Code, Error};
@@ -25,5 +25,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
             "removeQuerySettings can only run on replica sets or sharded clusters",
         ))
     },
-    ..CommandSpec::needing(Needs::cluster(&[Action::QuerySettings]))
+    ..CommandSpec::new(Routed::Refused, Needs::cluster(&[Action::QuerySettings]))
 };

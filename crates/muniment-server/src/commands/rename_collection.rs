@@ -4,7 +4,7 @@ use crate::audit::{self, Audits};
 use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind, Names};
+use crate::registry::{CommandSpec, Kind, Names, Routed};
 use muniment_auth::action::{Action, Actions};
 use muniment_auth::resource::Target as On;
 use muniment_exec::{CatalogChange, is_generated};
@@ -28,7 +28,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     audits: Some(Audits::changes("renameCollection", audit::renamed)),
     run,
     names: Names::Elsewhere,
-    ..CommandSpec::needing(Needs::Of(needs))
+    ..CommandSpec::new(
+        Routed::By(crate::router::databases::rename),
+        Needs::Of(needs),
+    )
 };
 
 /// Within a database there is a right of its own for it, with which nobody gets to read a collection that

@@ -2,7 +2,7 @@
 
 use super::repl_set::set_of;
 use crate::auth::Needs;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_value::{Code, Error};
 
@@ -19,5 +19,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
             "The node is not in catch-up mode.",
         ))
     },
-    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetStateChange]))
+    ..CommandSpec::new(
+        Routed::Refused,
+        Needs::cluster(&[Action::ReplSetStateChange]),
+    )
 };

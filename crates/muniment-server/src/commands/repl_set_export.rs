@@ -2,7 +2,7 @@
 
 use super::repl_set::set_of;
 use crate::auth::Needs;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_member::{GREETING, export};
 use muniment_value::args::{Types, opt};
 
@@ -27,5 +27,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.elements(reply.as_doc());
         Ok(())
     },
-    ..CommandSpec::needing(Needs::Member)
+    ..CommandSpec::new(Routed::Refused, Needs::Member)
 };

@@ -2,7 +2,7 @@
 
 use super::repl_set::set_of;
 use crate::auth::Needs;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_value::args::{Types, opt};
 
@@ -23,5 +23,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         Ok(())
     },
     before_first_user: |_| true,
-    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetGetConfig]))
+    ..CommandSpec::new(Routed::Refused, Needs::cluster(&[Action::ReplSetGetConfig]))
 };

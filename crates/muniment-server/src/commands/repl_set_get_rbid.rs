@@ -2,7 +2,7 @@
 
 use super::repl_set::set_of;
 use crate::auth::Needs;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 
 /// The command.
@@ -16,5 +16,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.field("rbid", member.rollback_id as i32);
         Ok(())
     },
-    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetGetStatus]))
+    ..CommandSpec::new(Routed::Refused, Needs::cluster(&[Action::ReplSetGetStatus]))
 };

@@ -3,7 +3,7 @@
 use super::repl_set::set_of;
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use crate::state::ServerState;
 use muniment_auth::action::Action;
 use muniment_consensus::{Counts, MemberId};
@@ -25,7 +25,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: &[opt("initialSync", Types::NUMBER)],
     run,
     before_first_user: |_| true,
-    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetGetStatus]))
+    ..CommandSpec::new(Routed::Refused, Needs::cluster(&[Action::ReplSetGetStatus]))
 };
 
 /// Writes the status into the reply.

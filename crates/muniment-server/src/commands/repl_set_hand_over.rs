@@ -3,7 +3,7 @@
 use super::repl_set::set_of;
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_value::args::{Types, req};
 use muniment_value::{Error, Result, number};
 
@@ -15,7 +15,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     fields: &[req("to", Types::NUMBER)],
     run,
-    ..CommandSpec::needing(Needs::Member)
+    ..CommandSpec::new(Routed::Refused, Needs::Member)
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

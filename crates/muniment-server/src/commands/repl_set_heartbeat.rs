@@ -2,7 +2,7 @@
 
 use super::repl_set::set_of;
 use crate::auth::Needs;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_value::{Code, Error};
 
@@ -23,5 +23,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
              replSetGetStatus",
         ))
     },
-    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetHeartbeat]))
+    ..CommandSpec::new(Routed::Refused, Needs::cluster(&[Action::ReplSetHeartbeat]))
 };

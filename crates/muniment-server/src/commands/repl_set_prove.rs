@@ -2,7 +2,7 @@
 //! to the other.
 
 use crate::auth::Needs;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use crate::replica_set::answer_proof;
 use muniment_value::args::{Types, opt};
 
@@ -20,5 +20,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         opt("x509", Types::BOOL),
     ],
     run: answer_proof,
-    ..CommandSpec::needing(Needs::Nothing)
+    ..CommandSpec::new(Routed::Refused, Needs::Nothing)
 };

@@ -4,7 +4,7 @@ use super::repl_set::set_of;
 use crate::audit::{self, Audits};
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_member::SetConfig;
 use muniment_value::args::{Types, opt};
@@ -19,7 +19,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: &[opt("force", Types::ANY)],
     audits: Some(Audits::each("replSetReconfig", audit::reconfigured)),
     run,
-    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetConfigure]))
+    ..CommandSpec::new(Routed::Refused, Needs::cluster(&[Action::ReplSetConfigure]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -3,7 +3,7 @@
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::oplog_window;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_value::args::{Field, Types, opt};
 use muniment_value::{Code, Error, Result, Value, number};
@@ -21,7 +21,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     fields: FIELDS,
     run,
-    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetResizeOplog]))
+    ..CommandSpec::new(
+        Routed::Refused,
+        Needs::cluster(&[Action::ReplSetResizeOplog]),
+    )
 };
 
 /// The range of `size` that MongoDB accepts, in MB.

@@ -3,7 +3,7 @@
 use super::repl_set::{seconds, set_of};
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_value::args::{Types, opt};
 use muniment_value::{Error, Result, number};
@@ -25,7 +25,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
         opt("secondaryCatchUpPeriodSecs", Types::NUMBER),
     ],
     run,
-    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetStateChange]))
+    ..CommandSpec::new(
+        Routed::Refused,
+        Needs::cluster(&[Action::ReplSetStateChange]),
+    )
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::repl_set::set_of;
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_value::Result;
 use muniment_value::args::{Types, idle};
@@ -20,7 +20,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
         "a primary that hands over needs no trial, and without one there always is one",
     )],
     run,
-    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetStateChange]))
+    ..CommandSpec::new(
+        Routed::Refused,
+        Needs::cluster(&[Action::ReplSetStateChange]),
+    )
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

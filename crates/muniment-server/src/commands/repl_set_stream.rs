@@ -2,7 +2,7 @@
 
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use crate::replica_set::{host_of, named_set};
 use muniment_member::{GREETING, answer_greeting, greet};
 use muniment_value::Result;
@@ -16,7 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     fields: &[opt(GREETING, Types::OBJECT), opt("onlyChecks", Types::BOOL)],
     run,
-    ..CommandSpec::needing(Needs::Member)
+    ..CommandSpec::new(Routed::Refused, Needs::Member)
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::repl_set::set_of;
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_member::HostPort;
 use muniment_value::{Code, Error, Result};
@@ -15,7 +15,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     admin_only: true,
     run,
-    ..CommandSpec::needing(Needs::cluster(&[Action::ReplSetStateChange]))
+    ..CommandSpec::new(
+        Routed::Refused,
+        Needs::cluster(&[Action::ReplSetStateChange]),
+    )
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::accounts;
 use crate::auth::{self, Asks, Needs, ROLES};
 use crate::context::CommandContext;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Routed};
 use muniment_auth::action::Action;
 use muniment_auth::builtin;
 use muniment_auth::names::RoleName;
@@ -23,7 +23,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "The roles of a database, and what they allow",
     fields: FIELDS,
     run,
-    ..CommandSpec::needing(Needs::Of(needs))
+    ..CommandSpec::new(Routed::Config, Needs::Of(needs))
 };
 
 /// A user may see the own roles without more.

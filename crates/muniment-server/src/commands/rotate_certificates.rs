@@ -2,7 +2,7 @@
 
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use crate::startup;
 use muniment_auth::action::Action;
 use muniment_value::args::{Types, opt};
@@ -16,7 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     fields: &[opt("message", Types::STRING)],
     run,
-    ..CommandSpec::needing(Needs::cluster(&[Action::RotateCertificates]))
+    ..CommandSpec::new(Routed::Here, Needs::cluster(&[Action::RotateCertificates]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

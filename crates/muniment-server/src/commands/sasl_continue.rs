@@ -3,7 +3,7 @@
 use super::sasl_start::payload;
 use crate::auth::{self, Needs};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, Secret};
+use crate::registry::{CommandSpec, Kind, Routed, Secret};
 use muniment_value::Result;
 use muniment_value::args::{Field, Types, req};
 
@@ -21,7 +21,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     secret: Secret::Always,
     fields: FIELDS,
     run,
-    ..CommandSpec::needing(Needs::Nothing)
+    ..CommandSpec::new(Routed::Here, Needs::Nothing)
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

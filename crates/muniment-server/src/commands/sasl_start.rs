@@ -2,7 +2,7 @@
 
 use crate::auth::{self, Begin, Needs};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, Secret};
+use crate::registry::{CommandSpec, Kind, Routed, Secret};
 use muniment_value::args::{Args, Field, Types, idle, opt, req};
 use muniment_value::{Error, Result, Value};
 
@@ -29,7 +29,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     secret: Secret::Always,
     fields: FIELDS,
     run,
-    ..CommandSpec::needing(Needs::Nothing)
+    ..CommandSpec::new(Routed::Here, Needs::Nothing)
 };
 
 /// The bytes of a payload.

@@ -3,7 +3,7 @@
 
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, Target};
+use crate::registry::{CommandSpec, Kind, Routed, Target};
 use muniment_exec::search_indexes_refused;
 use muniment_value::args::{Types, check_type, missing_field, unknown_field};
 use muniment_value::{Doc, Result, Value};
@@ -15,7 +15,7 @@ pub(super) const REFUSED: CommandSpec = CommandSpec {
     target: Target::Collection,
     run,
     // Each command names its own.
-    ..CommandSpec::needing(Needs::Member)
+    ..CommandSpec::new(Routed::Database, Needs::Member)
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -3,7 +3,8 @@
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::metrics::{Counted, LATENCY_NAMES, OP_NAMES, Totals};
-use crate::registry::CommandSpec;
+use crate::options::ClusterRole;
+use crate::registry::{CommandSpec, Routed};
 use crate::server::{MONGODB_VERSION, VERSION};
 use muniment_auth::action::Action;
 use muniment_exec::TicketPool;
@@ -20,7 +21,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "Figures of the running server; a section's name with 0 leaves it out",
     open_fields: true,
     run,
-    ..CommandSpec::needing(Needs::cluster(&[Action::ServerStatus]))
+    ..CommandSpec::new(Routed::Here, Needs::cluster(&[Action::ServerStatus]))
 };
 
 type Section = fn(&CommandContext<'_>, &Totals) -> DocBuf;
@@ -107,8 +108,12 @@ pub(super) fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let w = &mut cx.reply;
     w.field("host", cx.server.address.host.as_str());
     w.field("version", MONGODB_VERSION);
-    w.field("process", "mongod");
-    w.field("service", ["shard"].iter().collect::<ArrayBuf>());
+    let (process, service) = match &cx.server.options.role {
+        ClusterRole::Router(_) => ("mongos", "router"),
+        _ => ("mongod", "shard"),
+    };
+    w.field("process", process);
+    w.field("service", [service].iter().collect::<ArrayBuf>());
     w.field("pid", i64::from(std::process::id()));
     w.field("uptime", up.as_secs() as f64);
     w.field("uptimeMillis", up.as_millis() as i64);
@@ -116,6 +121,12 @@ pub(super) fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     w.field("localTime", Value::DateTime(now_ms()));
     for (name, d) in sections {
         w.field(name, d);
+    }
+    if let Some(router) = &cx.server.router {
+        let config = router.config.text();
+        let open = router.open_cursors() as i64;
+        w.field("sharding", doc! { "configsvrConnectionString": config });
+        w.field("shardingStatistics", doc! { "openCursors": open });
     }
     Ok(())
 }

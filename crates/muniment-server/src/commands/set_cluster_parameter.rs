@@ -3,7 +3,7 @@
 use crate::auth::Needs;
 use crate::cluster_parameters;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn};
+use crate::registry::{CommandSpec, Kind, Routed, RunsOn};
 use crate::replica_set::of_majority;
 use muniment_auth::action::Action;
 use muniment_value::args::Types;
@@ -18,7 +18,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     run,
     runs_on: Some(RunsOn::Primary),
-    ..CommandSpec::needing(Needs::cluster(&[Action::SetClusterParameter]))
+    ..CommandSpec::new(
+        Routed::Config,
+        Needs::cluster(&[Action::SetClusterParameter]),
+    )
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

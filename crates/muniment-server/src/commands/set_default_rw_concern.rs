@@ -3,7 +3,7 @@
 use crate::auth::Needs;
 use crate::concern::{Levels, Provenance, ReadsIn, WriteConcern, check_read_concern};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn};
+use crate::registry::{CommandSpec, Kind, Routed, RunsOn};
 use crate::settings;
 use crate::settings::DefaultConcern;
 use crate::state::ServerState;
@@ -34,7 +34,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Primary),
-    ..CommandSpec::needing(Needs::cluster(&[Action::SetDefaultRWConcern]))
+    ..CommandSpec::new(
+        Routed::Config,
+        Needs::cluster(&[Action::SetDefaultRWConcern]),
+    )
 };
 
 fn parse_write(d: Doc<'_>, member: bool) -> Result<Option<WriteConcern>> {

@@ -2,7 +2,7 @@
 
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn};
+use crate::registry::{CommandSpec, Kind, Routed, RunsOn};
 use muniment_auth::action::Action;
 use muniment_value::args::{Types, opt};
 use muniment_value::{Code, Error, Result, Value};
@@ -17,7 +17,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: &[opt("confirm", Types::SAFE_BOOL)],
     run,
     runs_on: Some(RunsOn::Primary),
-    ..CommandSpec::needing(Needs::cluster(&[Action::SetFeatureCompatibilityVersion]))
+    ..CommandSpec::new(
+        Routed::Config,
+        Needs::cluster(&[Action::SetFeatureCompatibilityVersion]),
+    )
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

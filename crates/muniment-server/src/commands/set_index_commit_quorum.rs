@@ -1,7 +1,7 @@
 //! `setIndexCommitQuorum`: refused on a standalone, as in MongoDB.
 
 use crate::auth::Needs;
-use crate::registry::{CommandSpec, Kind, RunsOn, Target};
+use crate::registry::{CommandSpec, Kind, Routed, RunsOn, Target};
 use muniment_auth::action::Action;
 use muniment_value::{Code, Error};
 
@@ -20,5 +20,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         ))
     },
     runs_on: Some(RunsOn::Primary),
-    ..CommandSpec::needing(Needs::collection(&[Action::CreateIndex]))
+    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::CreateIndex]))
 };

@@ -4,7 +4,7 @@ use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::generic::Generic;
 use crate::parameters;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Routed};
 use muniment_auth::action::Action;
 use muniment_value::{Code, DocBuf, Error, Result};
 
@@ -15,7 +15,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     open_fields: true,
     run,
-    ..CommandSpec::needing(Needs::cluster(&[Action::SetParameter]))
+    ..CommandSpec::new(Routed::Here, Needs::cluster(&[Action::SetParameter]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

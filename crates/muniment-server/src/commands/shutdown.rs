@@ -4,7 +4,7 @@ use crate::audit;
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::parameters::SHUTDOWN_PATIENCE_SECS;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use crate::signals;
 use muniment_auth::action::Action;
 use muniment_value::args::{Field, Types, opt};
@@ -24,7 +24,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     fields: FIELDS,
     run,
-    ..CommandSpec::needing(Needs::cluster(&[Action::Shutdown]))
+    ..CommandSpec::new(Routed::Here, Needs::cluster(&[Action::Shutdown]))
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

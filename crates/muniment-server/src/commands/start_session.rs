@@ -1,7 +1,7 @@
 //! `startSession`.
 
 use crate::auth::{self, Needs};
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_storage::SessionKey;
 use muniment_value::{Value, doc};
@@ -26,5 +26,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
             .field("timeoutMinutes", crate::sessions::TIMEOUT_MINUTES);
         Ok(())
     },
-    ..CommandSpec::needing(Needs::Login)
+    ..CommandSpec::new(Routed::Here, Needs::Login)
 };

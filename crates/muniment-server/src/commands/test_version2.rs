@@ -3,7 +3,7 @@
 
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_value::{Code, Error, Result};
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "Does nothing, outside the Stable API, for tests",
     kind: Kind::Diagnostic,
     run,
-    ..CommandSpec::needing(Needs::Login)
+    ..CommandSpec::new(Routed::Here, Needs::Login)
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use crate::auth::Needs;
 use crate::metrics::TOP_NAMES;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Routed};
 use muniment_auth::action::Action;
 use muniment_value::{DocBuf, doc};
 
@@ -27,5 +27,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.field("totals", totals);
         Ok(())
     },
-    ..CommandSpec::needing(Needs::cluster(&[Action::Top]))
+    ..CommandSpec::new(Routed::Here, Needs::cluster(&[Action::Top]))
 };

@@ -5,7 +5,7 @@ use crate::auth::{Asks, Needs};
 use crate::commands::write_reply::{check_batch, report};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
-use crate::registry::{CommandSpec, Explained, Kind, Statements, Target};
+use crate::registry::{CommandSpec, Explained, Kind, Routed, Statements, Target};
 use muniment_auth::action::{Action, Actions};
 use muniment_exec::{Explainable, UpdateStatement};
 use muniment_value::args::{Args, Field, Types, opt, refused, req};
@@ -65,7 +65,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
         many_text: "multi=true",
     },
     explain: Some(explain),
-    ..CommandSpec::needing(Needs::Of(needs))
+    ..CommandSpec::new(Routed::Database, Needs::Of(needs))
 };
 
 fn needs(asks: &Asks<'_>) -> bool {

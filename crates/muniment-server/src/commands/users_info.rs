@@ -4,7 +4,7 @@ use super::accounts;
 use super::cursor_reply::filter;
 use crate::auth::{self, Asks, Needs, USERS};
 use crate::context::CommandContext;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Routed};
 use muniment_auth::action::Action;
 use muniment_auth::names::UserName;
 use muniment_auth::resource::Target;
@@ -25,7 +25,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "The users of a database, or of all",
     fields: FIELDS,
     run,
-    ..CommandSpec::needing(Needs::Of(needs))
+    ..CommandSpec::new(Routed::Config, Needs::Of(needs))
 };
 
 /// A user may see the own name without more.

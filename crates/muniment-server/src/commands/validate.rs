@@ -2,7 +2,7 @@
 
 use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, RunsOn, Target};
+use crate::registry::{CommandSpec, Kind, Routed, RunsOn, Target};
 use muniment_auth::action::Action;
 use muniment_exec::Source;
 use muniment_value::{Code, Doc, Error, Result};
@@ -16,7 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     run,
     runs_on: Some(RunsOn::Data),
-    ..CommandSpec::needing(Needs::collection(&[Action::Validate]))
+    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::Validate]))
 };
 
 /// The options of the command. As in MongoDB, any value but false, null and zero counts as true.

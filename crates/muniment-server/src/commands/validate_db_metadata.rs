@@ -3,7 +3,7 @@
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::namespace;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Routed};
 use muniment_auth::action::Action;
 use muniment_auth::resource::Target as On;
 use muniment_storage::IndexSpec;
@@ -30,10 +30,13 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     run,
-    ..CommandSpec::needing(Needs::Of(|asks| {
-        let db = asks.request.body.get_str("db").unwrap_or_default();
-        asks.may_one(On::Database(db), Action::Validate)
-    }))
+    ..CommandSpec::new(
+        Routed::Database,
+        Needs::Of(|asks| {
+            let db = asks.request.body.get_str("db").unwrap_or_default();
+            asks.may_one(On::Database(db), Action::Validate)
+        }),
+    )
 };
 
 /// Checks the name of a database, which may be one that could not be created.

@@ -1,7 +1,7 @@
 //! `whatsmyuri`.
 
 use crate::auth::Needs;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Routed};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -12,5 +12,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.field("you", &*cx.conn.peer);
         Ok(())
     },
-    ..CommandSpec::needing(Needs::Nothing)
+    ..CommandSpec::new(Routed::Here, Needs::Nothing)
 };

@@ -10,7 +10,7 @@ use crate::connections::ConnShared;
 use crate::context::ConnLocal;
 use crate::failpoint::Failure;
 use crate::generic::Generic;
-use crate::registry::{CommandSpec, Kind, Target};
+use crate::registry::{CommandSpec, Kind, Routed, Target};
 use crate::replica_set;
 use crate::state::ServerState;
 use crate::transactions::{self, CheckedOut};
@@ -165,6 +165,10 @@ fn enter<'r>(
 ) -> Result<(Option<CheckedOut>, Option<Ticket<'r>>)> {
     let (server, request) = (caller.server, caller.request);
     let (spec, generic) = (parsed.spec, &parsed.generic);
+    if server.router.is_some() && !matches!(spec.routed, Routed::Here) {
+        // The shard has sessions, views and tickets.
+        return Ok((None, None));
+    }
     let transactions = &server.transactions;
     let checked_out = transactions.enter(server, op, spec, generic, &parsed.args, request)?;
     // A command that continues a transaction needs no ticket. All tickets may be held by operations that wait

@@ -102,6 +102,9 @@ pub fn execute(caller: Caller<'_>, local: &mut ConnLocal, out: &mut Vec<u8>) -> 
     if let Some(set) = &server.replica_set {
         append_times(set, out, at);
     }
+    if let Some(router) = &server.router {
+        router.times.append(out, at);
+    }
     done.last = matches!(local.proof, Proof::Failed);
     done
 }

@@ -40,7 +40,8 @@ pub fn parse<'r>(
 ) -> std::result::Result<Parsed<'r>, Early> {
     let (server, request) = (caller.server, caller.request);
     let began = Instant::now();
-    let Some(spec) = crate::registry::find(request.name) else {
+    let known = crate::registry::find(request.name);
+    let Some(spec) = known.filter(|spec| spec.is_of(server)) else {
         return Err(unknown(caller));
     };
     auth::admit(server, caller.conn, local, spec, request)?;
@@ -125,7 +126,7 @@ pub fn words<'a>(
             return Err(unknown_field(spec.name, s.name));
         }
     }
-    generic.check(spec, request.body, server.replica_set.is_some())?;
+    generic.check(spec, request.body, server.is_of_set())?;
     Ok((args, generic))
 }
 
@@ -200,11 +201,7 @@ pub fn write_concern_of(
         return Ok(WriteConcern::IMPLICIT);
     }
     let wc = match generic.write_concern {
-        Some(d) => WriteConcern::parse(
-            d,
-            server.default_write_concern(),
-            server.replica_set.is_some(),
-        )?,
+        Some(d) => WriteConcern::parse(d, server.default_write_concern(), server.is_of_set())?,
         None => server.default_write_concern(),
     };
     // The database "local" ignores write concerns.

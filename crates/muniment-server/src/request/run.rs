@@ -5,6 +5,7 @@ use super::parse::Parsed;
 use crate::audit;
 use crate::concern::WriteConcern;
 use crate::context::{CommandContext, ConnLocal};
+use crate::router;
 use crate::transactions::{self, CheckedOut, Transactions};
 use muniment_exec::{OpContext, Ticket};
 use muniment_logger::{Caught, Severity, guarded};
@@ -57,7 +58,7 @@ pub fn run(cx: &mut CommandContext<'_>, ticket: Option<Ticket<'_>>) -> Ran {
     let (loses_reply, refused) = loses_write(cx);
     let begun = audit::begin(cx);
     let refused = refused.or_else(|| begun.as_ref().err().cloned());
-    let result = guarded(|| refused.map_or_else(|| (cx.spec.run)(cx), Err))
+    let result = guarded(|| refused.map_or_else(|| run_it(cx), Err))
         .unwrap_or_else(|caught| Err(panicked(cx, &caught)));
     cx.op.end_kept();
     let result = Transactions::end_command(cx, result);
@@ -67,6 +68,13 @@ pub fn run(cx: &mut CommandContext<'_>, ticket: Option<Ticket<'_>>) -> Ran {
     Ran {
         result,
         loses_reply,
+    }
+}
+
+fn run_it(cx: &mut CommandContext<'_>) -> Result<()> {
+    match &cx.server.router {
+        Some(router) => router::relay::run(cx, router),
+        None => (cx.spec.run)(cx),
     }
 }
 

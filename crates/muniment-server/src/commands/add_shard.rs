@@ -1,0 +1,164 @@
+//! `addShard`: a replica set becomes a shard of the cluster.
+
+use crate::auth::Needs;
+use crate::context::CommandContext;
+use crate::options::SetAddress;
+use crate::registry::{CommandSpec, Kind, Routed};
+use crate::router::catalog::read;
+use crate::router::{Router, SetPool, forward};
+use muniment_auth::action::Action;
+use muniment_value::args::{Field, Types, idle, opt};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
+
+const FIELDS: &[Field] = &[
+    opt("name", Types::STRING),
+    idle("maxSize", Types::NUMBER, "older versions only"),
+];
+
+/// The databases that each server has for itself.
+const OWN: [&str; 3] = ["admin", "config", "local"];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "addShard",
+    aliases: &["addshard"],
+    doc: "Makes a replica set a shard of the cluster",
+    kind: Kind::Admin,
+    of_router: true,
+    admin_only: true,
+    write_concern: true,
+    fields: FIELDS,
+    ..CommandSpec::new(Routed::By(run), Needs::cluster(&[Action::AddShard]))
+};
+
+fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let text = cx.typed_target(Types::STRING)?;
+    let text = text.as_str().unwrap_or_default();
+    if !text.contains('/') {
+        return Err(Error::new(
+            Code::OperationFailed,
+            format!(
+                "{text} names no replica set: a shard is a set, if only of one member, and its address is \
+                 setName/host:port,host:port"
+            ),
+        ));
+    }
+    let address = SetAddress::parse(text, 27018)?;
+    let name = cx.args.str("name").unwrap_or(&address.name);
+    if name.is_empty() || name == "config" {
+        return Err(Error::bad_value(format!(
+            "a shard cannot be named '{name}'"
+        )));
+    }
+    let set = router.catalog.reach(router, &address);
+    set.look(&**cx.op)?;
+    if let Some(before) = known(cx, router, name, &address)? {
+        cx.reply.field("shardAdded", before);
+        return Ok(());
+    }
+    let databases = check(cx, router, &set)?;
+    let shard = doc! { "_id": name, "host": set.text(), "state": 1 };
+    let insert = doc! {
+        "insert": "shards", "documents": muniment_value::array![shard],
+        "writeConcern": doc! { "w": "majority" },
+    };
+    store(cx, router, &insert)?;
+    router.catalog.forget();
+    // Databases that the shard had before are the cluster's from now on.
+    for db in databases {
+        router
+            .catalog
+            .database(&**cx.op, router, &db, Some(Some(name)))?;
+    }
+    cx.reply.field("shardAdded", name);
+    Ok(())
+}
+
+/// The name of the shard, if there is already one with this name or this set.
+fn known(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    name: &str,
+    address: &SetAddress,
+) -> Result<Option<String>> {
+    for d in read(&**cx.op, router, "shards", DocBuf::new())? {
+        let d = d.as_doc();
+        let (id, host) = (d.get_str("_id").unwrap_or_default(), d.get_str("host"));
+        let same = host.is_some_and(|h| h.split('/').next() == Some(&address.name));
+        match (id == name, same) {
+            (_, true) if id == name || cx.args.str("name").is_none() => {
+                return Ok(Some(id.to_string()));
+            }
+            (true, _) | (_, true) => {
+                return Err(Error::new(
+                    Code::IllegalOperation,
+                    format!(
+                        "there is already the shard '{id}' at {}",
+                        host.unwrap_or_default()
+                    ),
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Checks that a set may become a shard; the databases that it has.
+fn check(cx: &CommandContext<'_>, router: &Router, set: &SetPool) -> Result<Vec<String>> {
+    let failed = |why: String| Error::new(Code::OperationFailed, why);
+    let info = forward::run(
+        &**cx.op,
+        router,
+        set,
+        "admin",
+        &doc! { "buildInfo": 1 },
+        true,
+    )?;
+    if info.as_doc().get("muniment").is_none() {
+        return Err(failed(format!(
+            "the set {} is none of Muniment's: the shards of a cluster are of one kind",
+            set.name
+        )));
+    }
+    let hello = forward::run(&**cx.op, router, set, "admin", &doc! { "hello": 1 }, true)?;
+    if hello.as_doc().get("configsvr").is_some() {
+        return Err(failed(format!(
+            "the set {} holds the configuration of a cluster, and cannot be a shard yet",
+            set.name
+        )));
+    }
+    let list = doc! { "listDatabases": 1, "nameOnly": true };
+    let there = forward::run(&**cx.op, router, set, "admin", &list, true)?;
+    let there = there.as_doc().get_array("databases").unwrap_or(Doc::EMPTY);
+    let names: Vec<String> = there
+        .values()
+        .filter_map(|d| d.as_doc()?.get_str("name").map(str::to_string))
+        .filter(|name| !OWN.contains(&name.as_str()))
+        .collect();
+    for d in read(&**cx.op, router, "databases", DocBuf::new())? {
+        let (db, primary) = (d.as_doc().get_str("_id"), d.as_doc().get_str("primary"));
+        if let Some(db) = db.filter(|db| names.iter().any(|n| n == db)) {
+            return Err(failed(format!(
+                "can't add shard '{}' because a local database '{db}' exists in another {}",
+                set.text(),
+                primary.unwrap_or_default()
+            )));
+        }
+    }
+    Ok(names)
+}
+
+/// Inserts into the configuration.
+fn store(cx: &CommandContext<'_>, router: &Router, insert: &DocBuf) -> Result<()> {
+    let config = &router.config;
+    let reply = forward::run(&**cx.op, router, config, "config", insert, false)?;
+    let errors = reply.as_doc().get_array("writeErrors");
+    let Some(e) = errors.and_then(|all| all.first()?.value().as_doc()) else {
+        return Ok(());
+    };
+    let code = e.get("code").and_then(|v| v.as_i64_exact());
+    let code = code.and_then(|n| i32::try_from(n).ok());
+    let code = code.map_or(Code::UnknownError, Code);
+    Err(Error::new(code, e.get_str("errmsg").unwrap_or_default()))
+}

@@ -1,0 +1,100 @@
+//! Commands that concern several databases.
+
+use super::forward::ask;
+use super::place::{OF_CONFIG, set_of};
+use super::relay::to;
+use super::{Reach, Router, SetPool};
+use crate::context::CommandContext;
+use muniment_value::{Code, Doc, DocBuf, Error, Result};
+use muniment_wire::client;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// `listDatabases`: those of all shards and of the configuration.
+///
+/// # Errors
+/// The shards'.
+pub fn list(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let mut sets = vec![Arc::clone(&router.config)];
+    for (_, set) in router.catalog.shards(&**cx.op, router)? {
+        if set.name != router.config.name {
+            sets.push(set);
+        }
+    }
+    let mut all: BTreeMap<String, DocBuf> = BTreeMap::new();
+    let (mut total, mut has_sizes) = (0, false);
+    for set in sets {
+        let reply = ask(cx, router, &set, cx.request.body, Reach::Primary)?;
+        let body = reply.body.as_doc();
+        client::check_ok(body)?;
+        let of_config = set.name == router.config.name;
+        for d in body.get_array("databases").unwrap_or(Doc::EMPTY).values() {
+            let Some(d) = d.as_doc() else { continue };
+            let name = d.get_str("name").unwrap_or_default();
+            // Each shard has these for itself.
+            if name == "local" || OF_CONFIG.contains(&name) != of_config {
+                continue;
+            }
+            if let Some(size) = d.get("sizeOnDisk").and_then(|v| v.as_i64_exact()) {
+                (total, has_sizes) = (total + size, true);
+            }
+            all.entry(name.to_string()).or_insert_with(|| d.to_buf());
+        }
+    }
+    let databases: muniment_value::ArrayBuf = all.into_values().collect();
+    cx.reply.field("databases", databases);
+    if has_sizes {
+        cx.reply.field("totalSize", total);
+        cx.reply.field("totalSizeMb", total >> 20);
+    }
+    Ok(())
+}
+
+/// `renameCollection`, which runs in admin and names both collections whole.
+///
+/// # Errors
+/// 20 if the two are on different shards; the shard's.
+pub fn rename(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let body = cx.request.body;
+    let from = body.get_str(cx.request.name).unwrap_or_default();
+    let target = body.get_str("to").unwrap_or_default();
+    let db = |ns: &'_ str| ns.split_once('.').map_or(ns, |(db, _)| db).to_string();
+    let (from, target) = (db(from), db(target));
+    let source = set_of(cx, router, &from)?;
+    if from != target && set_of(cx, router, &target)?.name != source.name {
+        return Err(Error::new(
+            Code::IllegalOperation,
+            "Source and destination collections must be on same shard",
+        ));
+    }
+    to(cx, router, &source)
+}
+
+/// `bulkWrite`, which runs in admin and names the collections whole.
+///
+/// # Errors
+/// 20 if the collections are on different shards; the shard's.
+pub fn bulk_write(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let mut set: Option<Arc<SetPool>> = None;
+    let namespaces: Vec<String> = cx
+        .request
+        .documents("nsInfo")
+        .filter_map(|d| d.get_str("ns").map(str::to_string))
+        .collect();
+    for ns in namespaces {
+        let db = ns.split_once('.').map_or(ns.as_str(), |(db, _)| db);
+        let of = set_of(cx, router, db)?;
+        if set.as_ref().is_some_and(|set| set.name != of.name) {
+            return Err(Error::new(
+                Code::IllegalOperation,
+                "bulkWrite over databases of several shards is not there yet: send one for each",
+            ));
+        }
+        set = Some(of);
+    }
+    match set {
+        Some(set) => to(cx, router, &set),
+        // The server says what is wrong with it.
+        None => to(cx, router, &Arc::clone(&router.config)),
+    }
+}

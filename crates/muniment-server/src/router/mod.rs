@@ -1,0 +1,77 @@
+//! A router: it holds no data, and passes commands on to the shards that do.
+//!
+//! A command comes on the same road as on any server, and its `CommandSpec` says what a router does with it
+//! ([`Routed`]): the router runs it itself, or passes it on as it came, with the time of the cluster and the
+//! user's session. The reply is passed back as the shard wrote it.
+//!
+//! Invariants: what a router knows of the cluster is what the configuration's set has acknowledged by a
+//! majority; the database of a cluster stays on the shard that was chosen for it, so what was read of that once
+//! holds; a command is sent a second time only if it was not executed, or if it may be executed twice.
+
+pub mod catalog;
+mod cursors;
+pub mod databases;
+pub mod forward;
+mod place;
+mod presence;
+pub mod relay;
+mod sets;
+mod times;
+mod transactions;
+
+use crate::options::{ClusterRole, ServerOptions};
+use catalog::Catalog;
+use cursors::Cursors;
+use muniment_member::Trust;
+use sets::Sets;
+use std::sync::Arc;
+use times::Times;
+use transactions::Transactions;
+
+pub use presence::keep as keep_presence;
+pub use sets::{Reach, SetPool};
+
+/// What a router has beside the parts of other servers.
+pub struct Router {
+    /// The set that holds the cluster's configuration.
+    pub config: Arc<SetPool>,
+    /// The sets that the router speaks to.
+    sets: Sets,
+    /// What is known of databases and shards.
+    pub catalog: Catalog,
+    cursors: Cursors,
+    transactions: Transactions,
+    /// The newest time of the cluster that was heard of.
+    pub times: Times,
+}
+
+impl Router {
+    /// The router of a server with these options, if they ask for one.
+    pub fn new(options: &ServerOptions, trust: &Trust, port: u16) -> Option<Router> {
+        let ClusterRole::Router(address) = &options.role else {
+            return None;
+        };
+        let own = format!("{}:{port}", muniment_logger::hostname());
+        let sets = Sets::new(own, trust.clone());
+        Some(Router {
+            config: sets.of(address),
+            sets,
+            catalog: Catalog::default(),
+            cursors: Cursors::default(),
+            transactions: Transactions::default(),
+            times: Times::default(),
+        })
+    }
+}
+
+impl Router {
+    /// The sets that it speaks to.
+    pub fn sets(&self) -> Vec<Arc<SetPool>> {
+        self.sets.all()
+    }
+
+    /// How many cursors of clients are open on shards.
+    pub fn open_cursors(&self) -> usize {
+        self.cursors.len()
+    }
+}

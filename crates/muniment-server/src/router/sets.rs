@@ -1,0 +1,363 @@
+//! The connections of a router to the members of a set.
+//!
+//! A set is known by its name and some of its members. Its other members, and which of them is primary, are asked
+//! for with `hello`, when a connection is needed and nothing is known, and after an error says that what was known
+//! is true no more.
+
+use crate::options::SetAddress;
+use muniment_member::{Caller, Trust};
+use muniment_op::Interrupt;
+use muniment_value::{Code, Doc, DocBuf, Error, Result};
+use muniment_wire::Connection;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long each step of connecting may take.
+const STEP: Duration = Duration::from_secs(5);
+/// How long a primary is looked for.
+const LOOKING: Duration = Duration::from_secs(20);
+/// The pause before the members are asked again.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Most connections to a member that are kept while nothing uses them.
+const MOST_IDLE: usize = 256;
+/// How often a thread that waits for a reply looks whether its operation has to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The member that is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach<'h> {
+    /// The primary.
+    Primary,
+    /// A secondary, or the primary if there is none.
+    SecondaryPreferred,
+    /// A secondary.
+    Secondary,
+    /// This one, as a cursor needs.
+    Host(&'h str),
+}
+
+/// The sets that a router speaks to.
+pub struct Sets {
+    /// The router's address, and what proves it to be of the cluster.
+    own: (String, Trust),
+    all: Mutex<HashMap<String, Arc<SetPool>>>,
+}
+
+impl Sets {
+    /// No sets yet. `own` is the router's address, and `trust` proves it to be of the cluster.
+    pub fn new(own: String, trust: Trust) -> Sets {
+        Sets {
+            own: (own, trust),
+            all: Mutex::default(),
+        }
+    }
+
+    /// The set at this address.
+    pub fn of(&self, address: &SetAddress) -> Arc<SetPool> {
+        let mut all = self.all.lock();
+        let made = || {
+            let (own, trust) = self.own.clone();
+            let caller = Caller::new(address.name.clone(), own, trust);
+            Arc::new(SetPool {
+                name: address.name.clone(),
+                caller,
+                known: Mutex::new(Known {
+                    hosts: address.hosts.clone(),
+                    ..Known::default()
+                }),
+                idle: Mutex::default(),
+            })
+        };
+        Arc::clone(all.entry(address.name.clone()).or_insert_with(made))
+    }
+
+    /// All sets.
+    pub fn all(&self) -> Vec<Arc<SetPool>> {
+        self.all.lock().values().map(Arc::clone).collect()
+    }
+}
+
+/// What is known of the members of a set.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    hosts: Vec<String>,
+    primary: Option<String>,
+    secondaries: Vec<String>,
+    /// Counts the choices among the secondaries.
+    turn: usize,
+}
+
+/// The connections to one set.
+pub struct SetPool {
+    /// The set's name.
+    pub name: String,
+    caller: Caller,
+    known: Mutex<Known>,
+    idle: Mutex<HashMap<String, Vec<Connection>>>,
+}
+
+/// A message that is ready to be sent: `message` has the whole OP_MSG.
+pub struct Outgoing<'m> {
+    /// The bytes.
+    pub message: &'m [u8],
+    /// The member that is asked.
+    pub reach: Reach<'m>,
+    /// It may be sent again though it may have been executed.
+    pub repeatable: bool,
+}
+
+/// A reply, and the member that gave it.
+pub struct Reply {
+    /// The reply's document.
+    pub body: DocBuf,
+    /// The member.
+    pub host: String,
+}
+
+impl SetPool {
+    /// Sends a message, and waits for the reply, be it an error.
+    ///
+    /// # Errors
+    /// 133 FailedToSatisfyReadPreference if no member can be asked; 6, 9001 if the connection breaks and the
+    /// message cannot be sent again; 18 if one of both does not prove itself; what `on` says.
+    pub fn ask(&self, out: &Outgoing<'_>, on: &dyn Interrupt) -> Result<Reply> {
+        let until = Instant::now() + LOOKING;
+        let mut repeats = 0;
+        loop {
+            let host = self.choose(out.reach, until, on)?;
+            let mut c = match self.connection(&host) {
+                Ok(c) => c,
+                Err(e) if e.code() == Code::AuthenticationFailed => return Err(e),
+                Err(e) => {
+                    self.forget(&host);
+                    if matches!(out.reach, Reach::Host(_)) || Instant::now() >= until {
+                        return Err(e);
+                    }
+                    muniment_op::sleep_until(Instant::now() + PAUSE, on)?;
+                    continue;
+                }
+            };
+            match exchange(&mut c, out.message, on) {
+                Ok(body) => {
+                    self.keep(&host, c);
+                    let again = leads_no_more(body.as_doc(), out.repeatable);
+                    let fixed = matches!(out.reach, Reach::Host(_));
+                    if again && !fixed && Instant::now() < until {
+                        self.forget(&host);
+                        muniment_op::sleep_until(Instant::now() + PAUSE, on)?;
+                        continue;
+                    }
+                    return Ok(Reply { body, host });
+                }
+                Err(e) => {
+                    on.check()?;
+                    self.forget(&host);
+                    repeats += 1;
+                    if !out.repeatable || repeats > 2 {
+                        return Err(e);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The members as they are known, as `name/host,host`.
+    pub fn text(&self) -> String {
+        format!("{}/{}", self.name, self.known.lock().hosts.join(","))
+    }
+
+    /// How many connections are idle, of each member.
+    pub fn idle(&self) -> Vec<(String, usize)> {
+        let idle = self.idle.lock();
+        idle.iter().map(|(h, all)| (h.clone(), all.len())).collect()
+    }
+
+    /// Asks a member, or one after the other until one answers, what it knows of the set.
+    ///
+    /// # Errors
+    /// 133 if none is of this set and answers in time; what `on` says.
+    pub fn look(&self, on: &dyn Interrupt) -> Result<()> {
+        self.choose(Reach::Primary, Instant::now() + STEP, on)
+            .map(|_| ())
+    }
+
+    /// The member that is asked.
+    fn choose(&self, reach: Reach<'_>, until: Instant, on: &dyn Interrupt) -> Result<String> {
+        loop {
+            if let Some(host) = self.known.lock().pick(reach) {
+                return Ok(host);
+            }
+            let mut told = Error::new(Code::HostUnreachable, "no member is known");
+            let hosts = self.known.lock().hosts.clone();
+            for host in &hosts {
+                on.check()?;
+                match self.hello(host) {
+                    Ok(reply) => match self.learn(host, reply.as_doc()) {
+                        Ok(()) => {}
+                        Err(e) => told = e,
+                    },
+                    Err(e) => told = e,
+                }
+                if self.known.lock().pick(reach).is_some() {
+                    break;
+                }
+            }
+            if self.known.lock().pick(reach).is_some() {
+                continue;
+            }
+            if Instant::now() >= until {
+                let mode = match reach {
+                    Reach::Primary | Reach::Host(_) => "primary",
+                    Reach::Secondary => "secondary",
+                    Reach::SecondaryPreferred => "secondaryPreferred",
+                };
+                return Err(Error::new(
+                    Code::FailedToSatisfyReadPreference,
+                    format!(
+                        "Could not find host matching read preference {{ mode: \"{mode}\" }} for set {} \
+                         ({})",
+                        self.name,
+                        told.message()
+                    ),
+                ));
+            }
+            muniment_op::sleep_until(Instant::now() + PAUSE, on)?;
+        }
+    }
+
+    fn hello(&self, host: &str) -> Result<DocBuf> {
+        let mut c = self.connection(host)?;
+        c.set_timeout(Some(STEP))?;
+        let reply = c.hello()?;
+        c.set_timeout(None)?;
+        self.keep(host, c);
+        Ok(reply)
+    }
+
+    /// Takes what a member says of its set.
+    fn learn(&self, host: &str, hello: Doc<'_>) -> Result<()> {
+        let name = hello.get_str("setName");
+        if name != Some(&self.name) {
+            return Err(Error::new(
+                Code::NotYetInitialized,
+                format!(
+                    "{host} is {} and not of the set {}",
+                    name.map_or("of no set yet".to_string(), |n| format!("of the set {n}")),
+                    self.name
+                ),
+            ));
+        }
+        let mut known = self.known.lock();
+        let hosts = hello.get_array("hosts").unwrap_or(Doc::EMPTY);
+        let hosts: Vec<String> = (hosts.values())
+            .filter_map(|h| h.as_str().map(str::to_string))
+            .collect();
+        let is = |field| hello.get(field).is_some_and(|v| v.truthy());
+        let me = hello.get_str("me").unwrap_or(host);
+        if is("isWritablePrimary") {
+            known.primary = Some(me.to_string());
+            known.secondaries.retain(|h| h != me);
+            known.hosts = hosts;
+        } else {
+            if known.primary.as_deref() == Some(me) {
+                known.primary = None;
+            }
+            for host in hosts {
+                if !known.hosts.contains(&host) {
+                    known.hosts.push(host);
+                }
+            }
+            known.secondaries.retain(|h| h != me);
+            if is("secondary") {
+                known.secondaries.push(me.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&self, host: &str) {
+        let mut known = self.known.lock();
+        if known.primary.as_deref() == Some(host) {
+            known.primary = None;
+        }
+        known.secondaries.retain(|h| h != host);
+        drop(known);
+        self.idle.lock().remove(host);
+    }
+
+    fn connection(&self, host: &str) -> Result<Connection> {
+        loop {
+            let kept = self.idle.lock().get_mut(host).and_then(Vec::pop);
+            match kept {
+                // The member may have closed it meanwhile.
+                Some(c) if c.stream().has_ended() => {}
+                Some(c) => return Ok(c),
+                None => break,
+            }
+        }
+        let mut c = self.caller.call(host, host, STEP)?;
+        c.set_timeout(None)?;
+        Ok(c)
+    }
+
+    fn keep(&self, host: &str, c: Connection) {
+        let mut idle = self.idle.lock();
+        let of = idle.entry(host.to_string()).or_default();
+        if of.len() < MOST_IDLE {
+            of.push(c);
+        }
+    }
+}
+
+impl Known {
+    fn pick(&mut self, reach: Reach<'_>) -> Option<String> {
+        let primary = self.primary.clone();
+        match reach {
+            Reach::Host(host) => Some(host.to_string()),
+            Reach::Primary => primary,
+            Reach::Secondary | Reach::SecondaryPreferred => {
+                self.turn = self.turn.wrapping_add(1);
+                let n = self.secondaries.len().max(1);
+                let one = self.secondaries.get(self.turn % n).cloned();
+                match reach {
+                    Reach::Secondary => one,
+                    _ => one.or(primary),
+                }
+            }
+        }
+    }
+}
+
+/// Whether a reply says that the member does not lead, so that the command has to go to another one: it was not
+/// executed, or may be executed twice.
+fn leads_no_more(reply: Doc<'_>, repeatable: bool) -> bool {
+    let code = |d: Doc<'_>| {
+        let code = d.get("code").and_then(|v| v.as_i64_exact());
+        code.and_then(|n| i32::try_from(n).ok()).map(Code)
+    };
+    if reply.get("ok").is_some_and(|v| v.truthy()) {
+        return false;
+    }
+    match code(reply) {
+        Some(Code::NotWritablePrimary | Code::NotPrimaryNoSecondaryOk) => true,
+        Some(
+            Code::InterruptedDueToReplStateChange
+            | Code::PrimarySteppedDown
+            | Code::ShutdownInProgress
+            | Code::InterruptedAtShutdown
+            | Code::NotPrimaryOrSecondary,
+        ) => repeatable,
+        _ => false,
+    }
+}
+
+/// Sends a message and waits for its reply. The connection must not be used again after an error.
+fn exchange(c: &mut Connection, message: &[u8], on: &dyn Interrupt) -> Result<DocBuf> {
+    c.send_bytes(message)?;
+    while !c.stream().wait_for_bytes(LOOK) {
+        on.check()?;
+    }
+    Ok(c.recv()?.body.to_buf())
+}

@@ -1,0 +1,58 @@
+//! The time of the cluster that a router has heard of, with the signature of the member that told it.
+
+use muniment_member::times_of;
+use muniment_storage::Timestamp;
+use muniment_value::{Doc, DocBuf};
+use parking_lot::Mutex;
+
+/// See the module's head.
+#[derive(Default)]
+pub struct Times(Mutex<Option<(Timestamp, DocBuf)>>);
+
+impl Times {
+    /// Takes the `$clusterTime` of a reply, if it is the newest.
+    pub fn heard(&self, reply: Doc<'_>) {
+        let Some(told) = reply.get_doc("$clusterTime") else {
+            return;
+        };
+        let Some(at) = told.get("clusterTime").map(times_of) else {
+            return;
+        };
+        let mut newest = self.0.lock();
+        if newest.as_ref().is_none_or(|(before, _)| *before < at) {
+            *newest = Some((at, told.to_buf()));
+        }
+    }
+
+    /// The newest of those that were heard of and this one, as `$clusterTime`.
+    pub fn newest_of(&self, other: Option<Doc<'_>>) -> Option<DocBuf> {
+        let at = |d: Doc<'_>| d.get("clusterTime").map(times_of);
+        let newest = self.newest();
+        let known = newest.as_ref().and_then(|d| at(d.as_doc()));
+        match other {
+            Some(other) if at(other) > known => Some(other.to_buf()),
+            _ => newest,
+        }
+    }
+
+    /// Appends the newest to the reply that begins at `start` and is whole.
+    pub fn append(&self, out: &mut Vec<u8>, start: usize) {
+        // A closed connection gets no reply.
+        let Some(newest) = self.newest().filter(|_| out.len() >= start + 5) else {
+            return;
+        };
+        out.pop();
+        out.extend_from_slice(b"\x03$clusterTime\0");
+        out.extend_from_slice(newest.as_bytes());
+        out.push(0);
+        let length = u32::try_from(out.len() - start).unwrap_or(u32::MAX);
+        if let Some(head) = out.get_mut(start..start + 4) {
+            head.copy_from_slice(&length.to_le_bytes());
+        }
+    }
+
+    /// The newest, as `$clusterTime`.
+    pub fn newest(&self) -> Option<DocBuf> {
+        self.0.lock().as_ref().map(|(_, told)| told.clone())
+    }
+}

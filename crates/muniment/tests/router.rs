@@ -1,0 +1,431 @@
+//! A router before shards of real servers: everything that concerns databases that are whole on one shard.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use muniment_value::{Doc, DocBuf, Value};
+use muniment_wire::Connection;
+use std::time::{Duration, Instant};
+use testkit::{Cluster, Server, ServerOptions, Set, shell};
+
+fn run(c: &mut Connection, db: &str, cmd: &str) -> DocBuf {
+    let reply = c.command(db, &shell(cmd));
+    let reply = reply.unwrap_or_else(|e| panic!("{db}: {cmd}: {e}"));
+    assert!(
+        reply.as_doc().get("writeErrors").is_none(),
+        "{cmd}: {reply:?}"
+    );
+    reply
+}
+
+fn fails(c: &mut Connection, db: &str, cmd: &str, code: i32) -> String {
+    let e = c.command(db, &shell(cmd)).expect_err(cmd);
+    assert_eq!(e.code().0, code, "{cmd}: {e}");
+    e.message().to_string()
+}
+
+fn text<'d>(d: Doc<'d>, name: &str) -> &'d str {
+    d.get_str(name).unwrap_or_default()
+}
+
+/// The name of the shard that holds a database.
+fn shard_of(c: &mut Connection, db: &str) -> String {
+    let found = c
+        .find_all(
+            "config",
+            &shell(&format!("{{find: 'databases', filter: {{_id: '{db}'}}}}")),
+        )
+        .unwrap();
+    text(found[0].as_doc(), "primary").to_string()
+}
+
+fn names(reply: &DocBuf, list: &str, field: &str) -> Vec<String> {
+    let list = reply.as_doc().get_array(list).unwrap();
+    let all = list
+        .values()
+        .map(|v| text(v.as_doc().unwrap(), field).to_string());
+    all.collect()
+}
+
+#[test]
+fn a_cluster_says_what_it_is() {
+    let cluster = Cluster::start(2, 1, 1);
+    let mut c = cluster.connect();
+    let hello = run(&mut c, "admin", "{hello: 1}");
+    let hello = hello.as_doc();
+    assert_eq!(hello.get_str("msg"), Some("isdbgrid"));
+    assert!(hello.get("setName").is_none() && hello.get("isWritablePrimary").unwrap().truthy());
+    run(&mut c, "admin", "{isdbgrid: 1}");
+    let shards = run(&mut c, "admin", "{listShards: 1}");
+    assert_eq!(names(&shards, "shards", "_id"), ["s0", "s1"]);
+    // To add one again changes nothing; to give it another name does not work.
+    let again = format!("{{addShard: '{}'}}", cluster.shards[0].address());
+    assert_eq!(
+        run(&mut c, "admin", &again).as_doc().get_str("shardAdded"),
+        Some("s0")
+    );
+    let renamed = format!(
+        "{{addShard: '{}', name: 'other'}}",
+        cluster.shards[0].address()
+    );
+    fails(&mut c, "admin", &renamed, 20);
+    fails(&mut c, "admin", "{addShard: 'localhost:1'}", 96);
+    let map = run(&mut c, "admin", "{getShardMap: 1}");
+    let map = map.as_doc().get_doc("map").unwrap();
+    assert_eq!(
+        map.get_str("s1"),
+        Some(cluster.shards[1].address().as_str())
+    );
+    // What a router does not have, and what only a router has.
+    fails(&mut c, "admin", "{replSetGetStatus: 1}", 59);
+    let mut shard = cluster.shards[0].connect(0);
+    fails(&mut shard, "admin", "{listShards: 1}", 59);
+    let known = run(&mut shard, "admin", "{listCommands: 1}");
+    let known = known.as_doc().get_doc("commands").unwrap();
+    assert!(known.get("listShards").is_none() && known.get("replSetGetStatus").is_some());
+    fails(&mut c, "local", "{find: 'c'}", 73);
+    fails(&mut c, "admin", "{enableSharding: 'config'}", 20);
+    run(&mut c, "admin", "{enableSharding: 'd', primaryShard: 's1'}");
+    assert_eq!(shard_of(&mut c, "d"), "s1");
+    fails(
+        &mut c,
+        "admin",
+        "{enableSharding: 'd', primaryShard: 's0'}",
+        48,
+    );
+    fails(
+        &mut c,
+        "admin",
+        "{enableSharding: 'e', primaryShard: 'nope'}",
+        70,
+    );
+    // Tools look for the cluster's number, and for routers.
+    cluster.routers[0].until("the router says that it is there", || {
+        let found = c.find_all("config", &shell("{find: 'mongos'}")).ok()?;
+        (found.len() == 1).then_some(())
+    });
+    let version = c.find_all("config", &shell("{find: 'version'}")).unwrap();
+    assert!(matches!(
+        version[0].as_doc().get("clusterId"),
+        Some(Value::ObjectId(_))
+    ));
+    let status = run(&mut c, "admin", "{serverStatus: 1}");
+    assert_eq!(status.as_doc().get_str("process"), Some("mongos"));
+    let pools = run(&mut c, "admin", "{connPoolStats: 1}");
+    assert!(
+        pools
+            .as_doc()
+            .get_doc("replicaSets")
+            .unwrap()
+            .get("cfg")
+            .is_some()
+    );
+}
+
+#[test]
+fn databases_are_spread_and_commands_find_them() {
+    let cluster = Cluster::start(2, 1, 2);
+    let mut c = cluster.connect();
+    for db in ["d0", "d1", "d2", "d3"] {
+        run(
+            &mut c,
+            db,
+            "{insert: 'c', documents: [{_id: 1, x: 1}, {_id: 2, x: 2}, {_id: 3, x: 2}]}",
+        );
+        run(
+            &mut c,
+            db,
+            "{createIndexes: 'c', indexes: [{key: {x: 1}, name: 'x'}]}",
+        );
+    }
+    let on: Vec<_> = ["d0", "d1", "d2", "d3"]
+        .map(|db| shard_of(&mut c, db))
+        .into();
+    assert_eq!(on.iter().filter(|s| *s == "s0").count(), 2, "{on:?}");
+    for (db, shard) in ["d0", "d1"].iter().zip(&on) {
+        let i = usize::from(shard == "s1");
+        let mut there = cluster.shards[i].connect(0);
+        assert_eq!(there.find_all(db, &shell("{find: 'c'}")).unwrap().len(), 3);
+        let mut other = cluster.shards[1 - i].connect(0);
+        assert!(
+            other
+                .find_all(db, &shell("{find: 'c'}"))
+                .unwrap()
+                .is_empty()
+        );
+    }
+    let listed = run(&mut c, "admin", "{listDatabases: 1, nameOnly: true}");
+    assert_eq!(
+        names(&listed, "databases", "name"),
+        ["admin", "config", "d0", "d1", "d2", "d3"]
+    );
+    // Another router finds the same.
+    let mut other = cluster.routers[1].connect();
+    for db in ["d0", "d1", "d2", "d3"] {
+        assert_eq!(
+            other
+                .find_all(db, &shell("{find: 'c', batchSize: 1}"))
+                .unwrap()
+                .len(),
+            3
+        );
+    }
+    let counted = run(&mut other, "d1", "{count: 'c', query: {x: 2}}");
+    assert_eq!(counted.as_doc().get("n").unwrap().as_i64_exact(), Some(2));
+    let sum = "{aggregate: 'c', pipeline: [{$group: {_id: null, n: {$sum: '$x'}}}], cursor: {}}";
+    let sum = other.find_all("d1", &shell(sum)).unwrap();
+    assert_eq!(sum[0].as_doc().get("n").unwrap().as_i64_exact(), Some(5));
+    // Errors of the shard are the client's, with all that belongs to them.
+    let twice = c
+        .command("d0", &shell("{insert: 'c', documents: [{_id: 1}]}"))
+        .unwrap();
+    let errors = twice.as_doc().get_array("writeErrors").unwrap();
+    let first = errors.first().unwrap().value();
+    assert!(first.as_doc().unwrap().get("keyValue").is_some());
+    fails(&mut c, "d0", "{find: 'c', filter: {$nope: 1}}", 2);
+    // Databases that nobody has written to have nothing, and are not made by looking.
+    assert!(
+        c.find_all("none", &shell("{find: 'c'}"))
+            .unwrap()
+            .is_empty()
+    );
+    run(&mut c, "d0", "{dropDatabase: 1}");
+    let listed = run(&mut other, "admin", "{listDatabases: 1, nameOnly: true}");
+    assert_eq!(
+        names(&listed, "databases", "name"),
+        ["admin", "config", "d1", "d2", "d3"]
+    );
+    let on_other = on.iter().position(|s| *s != on[1]).unwrap();
+    let rename = format!("{{renameCollection: 'd1.c', to: 'd{on_other}.e'}}");
+    fails(&mut c, "admin", &rename, 20);
+    run(&mut c, "admin", "{renameCollection: 'd1.c', to: 'd1.e'}");
+    assert_eq!(
+        other.find_all("d1", &shell("{find: 'e'}")).unwrap().len(),
+        3
+    );
+    let bulk = "{bulkWrite: 1, ops: [{insert: 0, document: {_id: 9}}, {delete: 0, filter: {_id: 1}}], nsInfo: [{ns: 'd1.e'}]}";
+    let bulk = run(&mut c, "admin", bulk);
+    assert_eq!(
+        bulk.as_doc().get("nErrors").unwrap().as_i64_exact(),
+        Some(0),
+        "{bulk:?}"
+    );
+}
+
+#[test]
+fn cursors_are_continued_and_ended_where_they_are() {
+    let cluster = Cluster::start(2, 1, 1);
+    let mut c = cluster.connect();
+    for i in 0..50 {
+        run(
+            &mut c,
+            "d",
+            &format!("{{insert: 'c', documents: [{{_id: {i}}}]}}"),
+        );
+    }
+    let opened = run(&mut c, "d", "{find: 'c', batchSize: 5}");
+    let cursor = opened.as_doc().get_doc("cursor").unwrap();
+    let id = cursor.get("id").unwrap().as_i64_exact().unwrap();
+    assert_eq!(cursor.get_str("ns"), Some("d.c"));
+    let more = format!("{{getMore: NumberLong('{id}'), collection: 'c', batchSize: 5}}");
+    let next = run(&mut c, "d", &more);
+    let next = next.as_doc().get_doc("cursor").unwrap();
+    assert_eq!(next.get_array("nextBatch").unwrap().iter().count(), 5);
+    let kill = format!("{{killCursors: 'c', cursors: [NumberLong('{id}'), NumberLong('17')]}}");
+    let killed = run(&mut c, "d", &kill);
+    let count = |name| killed.as_doc().get_array(name).unwrap().iter().count();
+    assert_eq!((count("cursorsKilled"), count("cursorsNotFound")), (1, 1));
+    fails(&mut c, "d", &more, 43);
+    let shard = usize::from(shard_of(&mut c, "d") == "s1");
+    let status = run(
+        &mut cluster.shards[shard].connect(0),
+        "admin",
+        "{serverStatus: 1}",
+    );
+    let open = status
+        .as_doc()
+        .get_doc("metrics")
+        .unwrap()
+        .get_doc("cursor")
+        .unwrap();
+    let open = open.get_doc("open").unwrap().get("total").unwrap();
+    assert_eq!(open.as_i64_exact(), Some(0));
+    // A change stream waits on the shard.
+    let stream = run(
+        &mut c,
+        "d",
+        "{aggregate: 'c', pipeline: [{$changeStream: {}}], cursor: {}}",
+    );
+    let id = stream
+        .as_doc()
+        .get_doc("cursor")
+        .unwrap()
+        .get("id")
+        .unwrap();
+    let id = id.as_i64_exact().unwrap();
+    let more = format!("{{getMore: NumberLong('{id}'), collection: 'c', maxTimeMS: 20000}}");
+    let mut writer = cluster.connect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(200));
+            run(&mut writer, "d", "{insert: 'c', documents: [{_id: 'new'}]}");
+        });
+        let began = Instant::now();
+        let next = run(&mut c, "d", &more);
+        let batch = next.as_doc().get_doc("cursor").unwrap();
+        assert_eq!(batch.get_array("nextBatch").unwrap().iter().count(), 1);
+        assert!(began.elapsed() < Duration::from_secs(15));
+    });
+}
+
+const S: &str = "lsid: {id: UUID('00000000-0000-4000-8000-000000000001')}";
+
+#[test]
+fn a_transaction_is_on_one_shard() {
+    let cluster = Cluster::start(2, 1, 2);
+    let mut c = cluster.connect();
+    run(&mut c, "admin", "{enableSharding: 'a', primaryShard: 's0'}");
+    run(&mut c, "admin", "{enableSharding: 'b', primaryShard: 's1'}");
+    for db in ["a", "b"] {
+        run(&mut c, db, "{insert: 'c', documents: [{_id: 0}]}");
+    }
+    let within =
+        |n: i32, start: &str| format!("{S}, txnNumber: NumberLong({n}), autocommit: false{start}");
+    let first = within(1, ", startTransaction: true");
+    let reply = run(
+        &mut c,
+        "a",
+        &format!("{{insert: 'c', documents: [{{_id: 1}}], {first}}}"),
+    );
+    let token = reply.as_doc().get_doc("recoveryToken").unwrap();
+    assert_eq!(token.get_str("recoveryShardId"), Some("s0"));
+    let rest = within(1, "");
+    run(
+        &mut c,
+        "a",
+        &format!("{{insert: 'e', documents: [{{_id: 1}}], {rest}}}"),
+    );
+    let mut reader = cluster.connect();
+    assert_eq!(
+        reader.find_all("a", &shell("{find: 'c'}")).unwrap().len(),
+        1
+    );
+    let why = fails(
+        &mut c,
+        "b",
+        &format!("{{insert: 'c', documents: [{{_id: 1}}], {rest}}}"),
+        20,
+    );
+    assert!(why.contains("several shards are not there yet"), "{why}");
+    run(
+        &mut c,
+        "admin",
+        &format!("{{commitTransaction: 1, {rest}}}"),
+    );
+    assert_eq!(
+        reader.find_all("a", &shell("{find: 'c'}")).unwrap().len(),
+        2
+    );
+    // Another router learns from the token how it ended.
+    let mut other = cluster.routers[1].connect();
+    fails(
+        &mut other,
+        "admin",
+        &format!("{{commitTransaction: 1, {rest}}}"),
+        251,
+    );
+    let token = "recoveryToken: {recoveryShardId: 's0'}";
+    run(
+        &mut other,
+        "admin",
+        &format!("{{commitTransaction: 1, {rest}, {token}}}"),
+    );
+    // One that is aborted leaves nothing.
+    let first = within(2, ", startTransaction: true");
+    run(
+        &mut c,
+        "b",
+        &format!("{{insert: 'c', documents: [{{_id: 7}}], {first}}}"),
+    );
+    let rest = within(2, "");
+    run(&mut c, "admin", &format!("{{abortTransaction: 1, {rest}}}"));
+    assert_eq!(
+        reader.find_all("b", &shell("{find: 'c'}")).unwrap().len(),
+        1
+    );
+}
+
+/// Each insertion that was acknowledged is there once, whichever member led when it was sent.
+#[test]
+fn an_election_on_a_shard_loses_no_retryable_write() {
+    let mut cluster = Cluster::start(1, 3, 1);
+    let mut c = cluster.connect();
+    run(
+        &mut c,
+        "d",
+        "{insert: 'c', documents: [{_id: -1}], writeConcern: {w: 'majority'}}",
+    );
+    let stopped = cluster.shards[0].primary();
+    for n in 0..60 {
+        if n == 20 {
+            cluster.shards[0].members[stopped].kill9();
+        }
+        let insert = format!(
+            "{{insert: 'c', documents: [{{_id: {n}}}], {S}, txnNumber: NumberLong({n}), writeConcern: {{w: 'majority'}}}}"
+        );
+        run(&mut c, "d", &insert);
+    }
+    let all = c.find_all("d", &shell("{find: 'c'}")).unwrap();
+    assert_eq!(all.len(), 61);
+    // Reads of a secondary go to one.
+    let read =
+        "{find: 'c', $readPreference: {mode: 'secondary'}, readConcern: {level: 'majority'}}";
+    cluster.routers[0].until("a secondary answers", || {
+        (c.find_all("d", &shell(read)).ok()?.len() == 61).then_some(())
+    });
+}
+
+#[test]
+fn a_set_that_is_none_of_ours_is_told_so() {
+    let cluster = Cluster::start(1, 1, 1);
+    let mut c = cluster.connect();
+    let config = format!("{{addShard: '{}', name: 'x'}}", cluster.config.address());
+    // The set of the configuration cannot be a shard yet.
+    fails(&mut c, "admin", &config, 96);
+    // A database that is on two shards could not be told apart.
+    let other = Set::named("s9", 1, &ServerOptions::new().arg("--shardsvr"));
+    other.begin();
+    for c in [&mut other.connect(0), &mut c] {
+        run(c, "both", "{insert: 'c', documents: [{}]}");
+    }
+    let why = fails(
+        &mut c,
+        "admin",
+        &format!("{{addShard: '{}'}}", other.address()),
+        96,
+    );
+    assert!(why.contains("'both'"), "{why}");
+    run(&mut other.connect(0), "both", "{dropDatabase: 1}");
+    run(
+        &mut other.connect(0),
+        "own",
+        "{insert: 'c', documents: [{}]}",
+    );
+    run(
+        &mut c,
+        "admin",
+        &format!("{{addShard: '{}'}}", other.address()),
+    );
+    assert_eq!(shard_of(&mut c, "own"), "s9");
+    assert_eq!(c.find_all("own", &shell("{find: 'c'}")).unwrap().len(), 1);
+    // A router that cannot find its configuration says so, and is not killed by it.
+    let lost = ServerOptions::new()
+        .router()
+        .arg("--configdb")
+        .arg("cfg/127.0.0.1:1");
+    let lost = Server::start(lost);
+    let e = lost
+        .connect()
+        .command("d", &shell("{find: 'c', maxTimeMS: 500}"))
+        .unwrap_err();
+    assert!([50, 133].contains(&e.code().0), "{e}");
+    run(&mut lost.connect(), "admin", "{ping: 1}");
+}
