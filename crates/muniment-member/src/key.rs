@@ -69,16 +69,31 @@ pub struct Exchange {
     pub channel: Option<Binding>,
 }
 
+/// Keys of fewer characters can be guessed by somebody with many processors.
+const SHORT: usize = 20;
+
 /// The keys of a file, stretched.
-pub struct Keys(Vec<Box<[u8]>>);
+pub struct Keys {
+    keys: Vec<Box<[u8]>>,
+    are_short: bool,
+}
 
 impl std::fmt::Debug for Keys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} keys", self.0.len())
+        write!(f, "{} keys", self.keys.len())
     }
 }
 
 impl Keys {
+    fn new(keys: Vec<Box<[u8]>>, are_short: bool) -> Keys {
+        Keys { keys, are_short }
+    }
+
+    /// Whether one of them had few characters.
+    pub fn are_short(&self) -> bool {
+        self.are_short
+    }
+
     /// Reads a file of keys.
     ///
     /// # Errors
@@ -110,8 +125,8 @@ impl Keys {
 
     fn stretched(&self) -> Keys {
         let stretch = |key: &[u8]| pbkdf2::pbkdf2_hmac_array::<Sha256, LEN>(key, DOMAIN, ROUNDS);
-        let keys = self.0.iter().map(|key| Box::from(stretch(key)));
-        Keys(keys.collect())
+        let keys = self.keys.iter().map(|key| Box::from(stretch(key)));
+        Keys::new(keys.collect(), self.are_short)
     }
 
     fn parse(text: &str) -> std::result::Result<Keys, String> {
@@ -123,24 +138,27 @@ impl Keys {
         match keys.len() {
             0 => Err("there is none".to_string()),
             n if n > MOST => Err(format!("there are {n}, and at most {MOST} are taken")),
-            _ => Ok(Keys(keys)),
+            _ => {
+                let are_short = keys.iter().any(|key| key.len() < SHORT);
+                Ok(Keys::new(keys, are_short))
+            }
         }
     }
 
     /// The keys as they were stretched.
     pub(crate) fn stretched_keys(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.iter().map(|key| &**key)
+        self.keys.iter().map(|key| &**key)
     }
 
     /// The keys of a text, not stretched.
     #[cfg(test)]
     pub(crate) fn of_text(text: &str) -> Keys {
-        Keys::parse(text).unwrap_or(Keys(Vec::new()))
+        Keys::parse(text).unwrap_or(Keys::new(Vec::new(), false))
     }
 
     /// A proof by each key.
     pub fn proofs(&self, side: Side, exchange: &Exchange) -> Vec<[u8; LEN]> {
-        let all = self.0.iter().filter_map(|key| mac(key, side, exchange));
+        let all = self.keys.iter().filter_map(|key| mac(key, side, exchange));
         all.map(|mac| mac.finalize().into_bytes().into()).collect()
     }
 
@@ -158,8 +176,8 @@ impl Keys {
                 proofs.any(|proof| mac.clone().verify_slice(proof).is_ok())
             })
         };
-        let key = self.0.iter().find(|key| known(key))?;
-        Some(Keys(vec![key.clone()]))
+        let key = self.keys.iter().find(|key| known(key))?;
+        Some(Keys::new(vec![key.clone()], self.are_short))
     }
 }
 
@@ -247,7 +265,7 @@ mod tests {
 
     fn parsed(text: &str) -> Vec<String> {
         let keys = Keys::parse(text).unwrap();
-        let all = keys.0.iter();
+        let all = keys.keys.iter();
         all.map(|k| String::from_utf8(k.to_vec()).unwrap())
             .collect()
     }
@@ -318,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_key_is_stretched() {
-        let keys = |text: &str| Keys::parse(text).unwrap().stretched().0;
+        let keys = |text: &str| Keys::parse(text).unwrap().stretched().keys;
         let one = keys("abcdef");
         assert_eq!(one, keys("abc def"));
         assert_ne!(&*one[0], b"abcdef");
@@ -348,7 +366,7 @@ mod tests {
             keys.proven(side, exchange, proofs.iter().map(|p| &p[..]))
         };
         let common = proves(&theirs, Side::Caller, &exchange()).unwrap();
-        assert_eq!(&*common.0[0], b"newnew");
+        assert_eq!(&*common.keys[0], b"newnew");
         assert_eq!(format!("{common:?}"), "1 keys");
         assert!(proves(&strange, Side::Caller, &exchange()).is_none());
         assert!(proves(&theirs, Side::Called, &exchange()).is_none());

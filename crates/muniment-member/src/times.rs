@@ -30,8 +30,9 @@ const ENDS: &[u8] = b"\0\0";
 /// `operationTime` up to its timestamp.
 const OPERATION: &[u8] = b"\x11operationTime\0";
 
-/// Appends `$clusterTime` and `operationTime` to the reply that begins at `at` and is whole.
-pub fn append_times(set: &ReplicaSet, out: &mut Vec<u8>, at: usize) {
+/// Appends `$clusterTime` and `operationTime` to the reply that begins at `at` and is whole. A client that has not
+/// logged in is not given a signature (`signed`), since short keys could be guessed by it.
+pub fn append_times(set: &ReplicaSet, out: &mut Vec<u8>, at: usize, signed: bool) {
     let told = set.timed.load(Ordering::Acquire);
     // A closed connection gets no reply.
     if !told || out.len() < at + 5 {
@@ -40,7 +41,8 @@ pub fn append_times(set: &ReplicaSet, out: &mut Vec<u8>, at: usize) {
     let store = &set.home.engine.store;
     // The cluster's time is read last, so that it is never less than the operation's.
     let operation = store.visible();
-    append(out, at, store.clock(), operation, set.signer.as_ref());
+    let signer = set.signer.as_ref().filter(|_| signed);
+    append(out, at, store.clock(), operation, signer);
 }
 
 fn append(

@@ -386,7 +386,7 @@ pub const ALL: &[Parameter] = &[
         name: "maxAcceptableLogicalClockDriftSecs",
         doc: "Seconds that a $clusterTime may be ahead of the wall clock",
         get: |s| v(s.parameters.member.clock_drift_secs.load(Relaxed)),
-        set: Set::StartInt(|p| &p.member.clock_drift_secs, 1, i64::MAX),
+        set: Set::StartInt(|p| &p.member.clock_drift_secs, 1, i32::MAX as i64),
         apply: nothing,
     },
     Parameter {

@@ -106,6 +106,7 @@ impl Server {
         let told = stays.as_ref().map(|s| s.told).unwrap_or_default();
         let kept = stays.as_ref().map(|stays| stays.trust.clone());
         let trust = kept.map_or_else(|| read_trust(&options), Ok)?;
+        startup::warn_of_keys(&log, trust.keys.as_deref());
         startup::warn_of_certificates(&log, trust.tls.as_deref());
         let max_conns = startup::raise_file_limit(options.max_conns, &log);
         make_directory(&options, &log)?;

@@ -4,6 +4,7 @@
 
 use crate::options::ServerOptions;
 use muniment_logger::{Logger, Severity};
+use muniment_member::Keys;
 use muniment_tls::Endpoint;
 use muniment_value::{DocBuf, Value, doc};
 use std::net::IpAddr;
@@ -18,6 +19,17 @@ const OWN_FDS: usize = 36;
 
 /// Below this limit of open files the server warns, as MongoDB does.
 const RECOMMENDED_FDS: usize = 64_000;
+
+/// Warns of a key file whose keys are short.
+pub fn warn_of_keys(log: &Logger, keys: Option<&Keys>) {
+    if keys.is_some_and(Keys::are_short) {
+        log.startup_warning(
+            7_340_009,
+            "A key of the key file is so short that it can be guessed by what members and users see of it: make \
+             one with 'openssl rand -base64 756'",
+        );
+    }
+}
 
 /// Warns of settings that are not as they should be.
 pub fn warn(log: &Logger, options: &ServerOptions) {

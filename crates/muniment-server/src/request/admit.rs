@@ -116,9 +116,8 @@ fn begin<'r>(
         user: local.user.as_ref().map(|u| Arc::clone(&u.key)),
         comment: generic.comment.map(ValueBuf::new),
         session: generic.session,
-        // A command that never runs long need not notice that its client has gone.
-        of_client: matches!(spec.kind, Kind::Read | Kind::Write | Kind::Ddl)
-            .then(|| Arc::clone(&conn.remote)),
+        // A command that never runs long need not notice that its client has gone. A login may wait for its turn.
+        of_client: (spec.kind != Kind::Diagnostic).then(|| Arc::clone(&conn.remote)),
         reply_room: local.reply_room.clone(),
         audited: server.audit.is_some(),
         // What a cursor opens was named by the command that opened it.

@@ -100,7 +100,7 @@ pub fn execute(caller: Caller<'_>, local: &mut ConnLocal, out: &mut Vec<u8>) -> 
         }
     }
     if let Some(set) = &server.replica_set {
-        append_times(set, out, at);
+        append_times(set, out, at, !auth::is_unknown(server, local));
     }
     if let Some(router) = &server.router {
         router.times.append(out, at);
@@ -132,6 +132,8 @@ fn steps(
     if auth::is_unknown(caller.server, local) {
         // Nothing is kept for strangers, and they do not set the clock.
         (parsed.generic.session, parsed.generic.cluster_time) = (None, None);
+        // Nor do they make the server wait.
+        parsed.generic.read_concern = None;
     }
     if let Some(id) = &mut parsed.generic.session {
         auth::own_session(caller.server, local, id, Action::Impersonate)?;

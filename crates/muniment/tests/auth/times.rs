@@ -63,6 +63,17 @@ fn times_count_that_a_member_has_signed() {
         .collect();
     assert!(ids.iter().all(|id| *id == ids[0] && *id != "0"), "{ids:?}");
 
+    // A client that has not logged in gets none: it could guess a short key by it.
+    let mut stranger = keyed.set.connect(0);
+    let reply = stranger.command("admin", &doc! { "hello": 1 }).unwrap();
+    assert_eq!(id(&reply), "0");
+    // Nor does it make the server wait for a time.
+    let far = Value::Timestamp { t: u32::MAX, i: 1 };
+    let asks = doc! { "hello": 1, "readConcern": doc! { "afterClusterTime": far } };
+    let began = Instant::now();
+    stranger.command("admin", &asks).unwrap();
+    assert!(began.elapsed() < Duration::from_secs(4));
+
     // What the user makes up is not heard, and a signature is of its own time.
     let primary = keyed.primary;
     let real = told_time(&all[primary].command("admin", &doc! { "ping": 1 }).unwrap());
