@@ -136,7 +136,7 @@ pub fn pymongo_legacy() -> Result<Outcome, String> {
     against_a_server(&mut pytest("legacy", &[])?)
 }
 
-/// Runs mlaunch, which starts the `mongod` of a directory: a link to the binary.
+/// Runs mlaunch, which starts the `mongod` and the `mongos` of a directory: links to the binary.
 pub fn mlaunch() -> Result<Outcome, String> {
     if !persistent() {
         return Ok(Outcome::Skipped("it restarts what it filled".into()));
@@ -149,7 +149,9 @@ pub fn mlaunch() -> Result<Outcome, String> {
     let _ = std::fs::remove_dir_all(&scratch);
     let bin = scratch.join("bin");
     std::fs::create_dir_all(&bin).map_err(|e| format!("{}: {e}", bin.display()))?;
-    std::os::unix::fs::symlink(server_binary(), bin.join("mongod")).map_err(|e| e.to_string())?;
+    for name in ["mongod", "mongos"] {
+        std::os::unix::fs::symlink(server_binary(), bin.join(name)).map_err(|e| e.to_string())?;
+    }
     // Opening port 0 and closing it again finds a free port.
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .and_then(|l| l.local_addr())

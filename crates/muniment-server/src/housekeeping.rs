@@ -22,10 +22,11 @@ const UNKNOWN: usize = 64 << 20;
 type Job = fn(&Arc<ServerState>);
 
 /// The threads and their names.
-pub const THREADS: [(&str, Job); 7] = [
+pub const THREADS: [(&str, Job); 8] = [
     ("memory", crate::memory::keep_to_goal),
     ("housekeeping", keep_house),
     ("expiry", end_what_is_old),
+    ("accounts", crate::router::keep_accounts),
     ("router", crate::router::keep_presence),
     ("ttl", expire_documents),
     ("sessions", keep_sessions),

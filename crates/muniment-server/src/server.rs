@@ -4,7 +4,7 @@ use crate::audit::{self, Audit};
 use crate::hangups::Hangups;
 use crate::listener::{Listener, Waker};
 use crate::oplog_window;
-use crate::options::{ClusterRole, MakeDbPath, ServerOptions};
+use crate::options::{MakeDbPath, ServerOptions};
 use crate::parameters::Parameters;
 use crate::pool::Pool;
 use crate::signals;
@@ -585,12 +585,6 @@ fn listener_of(
 /// The keys by which the members of the set know each other, and the certificates of TLS, if the options name
 /// files of them.
 fn read_trust(options: &ServerOptions) -> Result<Trust> {
-    if options.auth && matches!(options.role, ClusterRole::Router(_)) {
-        return Err(Error::new(
-            Code::InvalidOptions,
-            "a router cannot ask clients for credentials yet: --auth and --keyFile are not there",
-        ));
-    }
     let keys = options.key_file.as_deref().map(Keys::read).transpose()?;
     let tls = match options.tls_mode {
         Mode::Disabled => None,

@@ -326,11 +326,12 @@ impl Gathered {
         if self.server.auth
             && !known
             && self.server.replica_set.is_some()
+                != matches!(self.server.role, ClusterRole::Router(_))
             && !self.server.auto_initiate
         {
             return Err(
-                "--keyFile (or --clusterAuthMode x509) is required when --auth is used with --replSet: \
-                 members prove themselves by it"
+                "--keyFile (or --clusterAuthMode x509) is required when --auth is used with --replSet or \
+                 --configdb: the servers of a set and of a cluster prove themselves by it"
                     .to_string(),
             );
         }

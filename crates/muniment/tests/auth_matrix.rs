@@ -89,6 +89,7 @@ const WITHOUT_RIGHTS: [&str; 16] = [
 const COMMANDS: &str = "
 {_mergeAuthzCollections: 1, tempUsersCollection: 'NS', db: '', drop: false}
 {_mergeAuthzCollections: 1, tempRolesCollection: 'NS', db: '', drop: true}
+{_clusterAccounts: 1}
 {_replSetExport: 1}
 {_replSetHandOver: 1, to: 1}
 {_replSetStream: 1}

@@ -20,32 +20,51 @@ impl Cluster {
     /// # Panics
     /// If a part does not start, or cannot be made a shard.
     pub fn start(shards: usize, members: usize, routers: usize) -> Cluster {
-        let config = Set::named("cfg", 1, &ServerOptions::new().arg("--configsvr"));
+        let cluster = Cluster::prepare(shards, members, routers, &[]);
+        cluster.add_shards(&mut cluster.connect());
+        cluster
+    }
+
+    /// Starts the servers of a cluster with these further arguments. No shard is added yet.
+    ///
+    /// # Panics
+    /// If a part does not start.
+    pub fn prepare(shards: usize, members: usize, routers: usize, args: &[&str]) -> Cluster {
+        let options = || {
+            let all = args.iter();
+            all.fold(ServerOptions::new(), |options, arg| options.arg(*arg))
+        };
+        let config = Set::named("cfg", 1, &options().arg("--configsvr"));
         config.begin();
-        let options = ServerOptions::new().arg("--shardsvr");
+        let of_shards = options().arg("--shardsvr");
         let shards: Vec<Set> = (0..shards)
             .map(|i| {
-                let set = Set::named(&format!("s{i}"), members, &options);
+                let set = Set::named(&format!("s{i}"), members, &of_shards);
                 set.begin();
                 set
             })
             .collect();
-        let options = ServerOptions::new().router();
+        let options = options().router();
         let options = options.arg("--configdb").arg(config.address());
         let routers: Vec<Server> = (0..routers)
             .map(|_| Server::start(options.clone()))
             .collect();
-        let cluster = Cluster {
+        Cluster {
             config,
             shards,
             routers,
-        };
-        let mut c = cluster.connect();
-        for shard in &cluster.shards {
+        }
+    }
+
+    /// Adds the shards.
+    ///
+    /// # Panics
+    /// If one cannot be added.
+    pub fn add_shards(&self, c: &mut Connection) {
+        for shard in &self.shards {
             c.command("admin", &doc! { "addShard": shard.address() })
                 .unwrap();
         }
-        cluster
     }
 
     /// A connection to the first router.

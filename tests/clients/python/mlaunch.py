@@ -1,4 +1,4 @@
-"""mlaunch (mtools) starts, stops and restarts the server and a set of four through its mongod name.
+"""mlaunch (mtools) starts, stops and restarts servers, sets and clusters of shards by the names mongod and mongos.
 
 Usage: mlaunch.py PATH_OF_MLAUNCH DIRECTORY_WITH_MONGOD SCRATCH_DIRECTORY PORT
 """
@@ -162,6 +162,43 @@ def with_logins(mlaunch, binaries, scratch):
             time.sleep(0.2)
 
 
+def sharded(mlaunch, binaries, scratch):
+    """Shards with names behind two routers, and two shards with logins; a stop and a start of all."""
+    for name, options in [("names", ["--sharded", "tic", "tac", "toe", "--mongos", "2"]),
+                          ("logins", ["--sharded", "2", "--mongos", "1", "--auth"])]:
+        first = ports_in_a_row(8)
+        run = runner(mlaunch, f"{scratch}-{name}")
+        login = "user:password@" if name == "logins" else ""
+
+        def client(port):
+            return pymongo.MongoClient(f"mongodb://{login}localhost:{port}/", serverSelectionTimeoutMS=30000)
+
+        def check(n):
+            with client(first) as c:
+                for db in ["a", "b", "c"]:
+                    c[db].c.insert_one({"_id": n})
+                    assert c[db].c.count_documents({}) == n
+                shards = sorted(d["_id"] for d in c.config.shards.find())
+                expected = ["tac", "tic", "toe"] if name == "names" else ["shard01", "shard02"]
+                assert shards == expected, shards
+                primaries = {d["primary"] for d in c.config.databases.find()}
+                assert primaries == set(expected), primaries
+            if name == "names":
+                with client(first + 1) as c:
+                    assert c.a.c.count_documents({}) == n
+
+        run("init", "--replicaset", "--nodes", "1", "--config", "1", *options, "--port", str(first),
+            "--binarypath", binaries)
+        try:
+            check(1)
+            run("stop")
+            run("start", "--binarypath", binaries)
+            check(2)
+        finally:
+            subprocess.run([mlaunch, "kill", "--dir", f"{scratch}-{name}"], timeout=60, check=False)
+            time.sleep(0.2)
+
+
 def main(mlaunch, binaries, scratch, port):
     run = runner(mlaunch, scratch)
 
@@ -192,7 +229,8 @@ def main(mlaunch, binaries, scratch, port):
     replica_set(mlaunch, binaries, scratch + "-set")
     with_arbiter(mlaunch, binaries, scratch + "-arbiter")
     with_logins(mlaunch, binaries, scratch + "-logins")
-    print("mlaunch: 5 passed")
+    sharded(mlaunch, binaries, scratch + "-sharded")
+    print("mlaunch: 7 passed")
 
 
 if __name__ == "__main__":

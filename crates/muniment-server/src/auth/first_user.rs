@@ -13,6 +13,13 @@ pub fn exception(server: &ServerState, conn: &ConnShared) -> bool {
     if auth.had_users.load(SeqCst) || !is_local(&conn.peer) {
         return false;
     }
+    if server
+        .router
+        .as_ref()
+        .is_some_and(|router| router.accounts.check().is_err())
+    {
+        return false;
+    }
     // What cannot be read may hold users.
     let has = store::any(server).unwrap_or(true);
     if has {

@@ -57,6 +57,8 @@ pub struct Auth {
     told_of_none: AtomicBool,
     /// The secret from which the salts of unknown users are made.
     secret: [u8; 32],
+    /// Tells this process from others, whose users may be others.
+    process: String,
     /// What is read instead of a user that does not exist.
     nobody: DocBuf,
     /// Slows the guessing of passwords.
@@ -78,6 +80,10 @@ impl Auth {
             changing: Lock::new(()),
             had_users: AtomicBool::new(false),
             told_of_none: AtomicBool::new(false),
+            process: muniment_value::new_object_id()
+                .iter()
+                .map(|b| format!("{b:02x}"))
+                .collect(),
             nobody: sasl::nobody(&secret),
             secret,
             slowing: Arc::default(),
@@ -85,6 +91,12 @@ impl Auth {
             figures: sasl::Figures::default(),
         }
     }
+}
+
+/// A text that is another one after each change of users and roles, and in another process.
+pub fn state_of(server: &ServerState) -> String {
+    let generation = server.engine.store.accounts_generation();
+    format!("{}-{generation}", server.auth.process)
 }
 
 /// Decides whether a connection may run a command, before anything of the request is looked up.

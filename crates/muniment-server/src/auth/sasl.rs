@@ -222,6 +222,7 @@ fn first_message(
     begin: &Begin<'_>,
 ) -> std::result::Result<DocBuf, Ended> {
     check_enabled(server, begin.mechanism)?;
+    check_known(server)?;
     let mechanism = Mechanism::from_name(begin.mechanism);
     let mechanism = mechanism.ok_or_else(|| unavailable(begin.mechanism))?;
     if begin.payload.len() > MAX_PAYLOAD {
@@ -280,6 +281,15 @@ fn first_message(
         turn,
     }));
     Ok(reply(false, answer.as_bytes()))
+}
+
+/// # Errors
+/// 6 HostUnreachable at a router that has not read users and roles yet.
+fn check_known(server: &ServerState) -> Result<()> {
+    match &server.router {
+        Some(router) => router.accounts.check(),
+        None => Ok(()),
+    }
 }
 
 /// What a user is tried with that is not known.
@@ -573,6 +583,7 @@ pub fn by_certificate(
     waits: bool,
 ) -> Result<DocBuf> {
     check_enabled(server, MONGODB_X509)?;
+    check_known(server)?;
     server.auth.figures.tried(MONGODB_X509, false);
     let subject = subject(server, conn, claimed);
     let own = subject.as_deref().unwrap_or_default();

@@ -33,6 +33,7 @@ macro_rules! registry {
 }
 
 registry! {
+    cluster_accounts,
     merge_authz_collections,
     repl_set_export,
     repl_set_hand_over,

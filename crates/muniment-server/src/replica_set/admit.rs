@@ -259,6 +259,7 @@ mod tests {
     #[test]
     fn every_command_has_its_place() {
         let anywhere = [
+            "_clusterAccounts",
             "_replSetExport",
             "_replSetHandOver",
             "_replSetProve",

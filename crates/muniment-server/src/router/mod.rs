@@ -8,6 +8,7 @@
 //! majority; the database of a cluster stays on the shard that was chosen for it, so what was read of that once
 //! holds; a command is sent a second time only if it was not executed, or if it may be executed twice.
 
+mod accounts;
 pub mod catalog;
 mod cursors;
 pub mod databases;
@@ -20,6 +21,7 @@ mod times;
 mod transactions;
 
 use crate::options::{ClusterRole, ServerOptions};
+use accounts::Accounts;
 use catalog::Catalog;
 use cursors::Cursors;
 use muniment_member::Trust;
@@ -28,6 +30,7 @@ use std::sync::Arc;
 use times::Times;
 use transactions::Transactions;
 
+pub use accounts::keep as keep_accounts;
 pub use presence::keep as keep_presence;
 pub use sets::{Reach, SetPool};
 
@@ -41,6 +44,8 @@ pub struct Router {
     pub catalog: Catalog,
     cursors: Cursors,
     transactions: Transactions,
+    /// What is known of users and roles.
+    pub accounts: Accounts,
     /// The newest time of the cluster that was heard of.
     pub times: Times,
 }
@@ -59,6 +64,7 @@ impl Router {
             catalog: Catalog::default(),
             cursors: Cursors::default(),
             transactions: Transactions::default(),
+            accounts: Accounts::default(),
             times: Times::default(),
         })
     }

@@ -17,7 +17,7 @@ const EVERY: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Ends work of the router's own when the server stops.
-struct Stops<'s>(&'s ServerState);
+pub(super) struct Stops<'s>(pub &'s ServerState);
 
 impl Interrupt for Stops<'_> {
     fn check(&self) -> Result<()> {

@@ -8,6 +8,7 @@ mod owners;
 mod restored;
 mod roads;
 mod roles;
+mod routers;
 mod secrets;
 #[path = "../set/mod.rs"]
 mod set;

@@ -1,0 +1,135 @@
+//! Logins at routers: users and roles are those of the configuration.
+
+use super::*;
+use testkit::Cluster;
+
+/// A cluster with a key file.
+struct Keyed {
+    cluster: Cluster,
+    root: Connection,
+    _dir: tempfile::TempDir,
+}
+
+impl Keyed {
+    fn new(routers: usize) -> Keyed {
+        let dir = tempfile::tempdir().unwrap();
+        let key = dir.path().join("key");
+        std::fs::write(&key, "abcdefghijklmnopqrstuvwx").unwrap();
+        std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
+        let cluster = Cluster::prepare(2, 1, routers, &["--keyFile", key.to_str().unwrap()]);
+        // The localhost exception holds at a router as soon as it knows that there is no user.
+        let create =
+            "{createUser: 'root', pwd: 'rootpw', roles: ['root'], mechanisms: ['SCRAM-SHA-1']}";
+        let mut root = cluster.connect();
+        cluster.routers[0].until("the first user is created", || {
+            root.command("admin", &shell(create)).ok()
+        });
+        cluster.routers[0].until("root logs in", || {
+            login(&mut root, "admin", "root", "rootpw", SHA1).ok()
+        });
+        cluster.add_shards(&mut root);
+        Keyed {
+            cluster,
+            root,
+            _dir: dir,
+        }
+    }
+}
+
+#[test]
+fn users_of_the_configuration_log_in_at_every_router() {
+    let mut keyed = Keyed::new(2);
+    let root = &mut keyed.root;
+    let routers = &keyed.cluster.routers;
+    // The exception has ended, here and at the other router.
+    for router in routers {
+        let mut c = router.connect();
+        router.until("the exception ends", || {
+            let create = "{createUser: 'x', pwd: 'x', roles: []}";
+            (code(&mut c, "admin", create) == 13).then_some(())
+        });
+        expect(&mut c, "own", 13, &["{find: 'c'}", "{listDatabases: 1}"]);
+        expect(
+            &mut c,
+            "admin",
+            13,
+            &["{listShards: 1}", "{addShard: 'a/b:1'}"],
+        );
+        run(&mut c, "admin", "{ping: 1}");
+    }
+    user(root, "u", "[{role: 'readWrite', db: 'own'}]");
+    let mut all: Vec<Connection> = Vec::new();
+    for router in routers {
+        let mut c = router.connect();
+        router.until("the user logs in", || {
+            login(&mut c, "own", "u", "pw", SHA1).ok()
+        });
+        all.push(c);
+    }
+    for (i, c) in all.iter_mut().enumerate() {
+        run(
+            c,
+            "own",
+            &format!("{{insert: 'c', documents: [{{_id: {i}}}]}}"),
+        );
+        expect(c, "other", 13, &["{find: 'c'}"]);
+        expect(c, "admin", 13, &["{listShards: 1}", "{shutdown: 1}"]);
+    }
+    // A cursor is its user's.
+    let opened = run(&mut all[0], "own", "{find: 'c', batchSize: 1}");
+    let cursor = opened.as_doc().get_doc("cursor").unwrap();
+    let id = cursor.get("id").unwrap().as_i64_exact().unwrap();
+    let more = format!("{{getMore: NumberLong('{id}'), collection: 'c'}}");
+    expect(root, "own", 13, &[&more]);
+    run(&mut all[0], "own", &more);
+    // A session is its user's, too, on the shard.
+    let session = "lsid: {id: UUID('00000000-0000-4000-8000-000000000001')}";
+    let begin = format!(
+        "{{insert: 'c', documents: [{{_id: 9}}], {session}, txnNumber: NumberLong(1), startTransaction: true, autocommit: false}}"
+    );
+    run(&mut all[0], "own", &begin);
+    let commit =
+        format!("{{commitTransaction: 1, {session}, txnNumber: NumberLong(1), autocommit: false}}");
+    assert_ne!(code(root, "admin", &commit), 0);
+    run(&mut all[0], "admin", &commit);
+    // What changes is in force at both routers, on connections that are open.
+    run(
+        root,
+        "own",
+        "{revokeRolesFromUser: 'u', roles: ['readWrite']}",
+    );
+    for (router, c) in routers.iter().zip(&mut all) {
+        router.until("the right is gone", || {
+            (code(c, "own", "{find: 'c'}") == 13).then_some(())
+        });
+    }
+    run(root, "own", "{dropUser: 'u'}");
+    for (router, c) in routers.iter().zip(&mut all) {
+        router.until("the user is gone", || is_logged_out(c).then_some(()));
+    }
+    // A shard's own users are others.
+    let mut shard = keyed.cluster.shards[0].connect(0);
+    assert!(login(&mut shard, "admin", "root", "rootpw", SHA1).is_err());
+}
+
+/// A router that cannot reach the configuration lets nobody in, and lets nobody create a first user.
+#[test]
+fn without_a_configuration_nobody_comes_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = dir.path().join("key");
+    std::fs::write(&key, "abcdefghijklmnopqrstuvwx").unwrap();
+    std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
+    let options = ServerOptions::new().router();
+    let options = options.arg("--configdb").arg("cfg/127.0.0.1:1");
+    let lost = Server::start(options.arg("--keyFile").arg(key.to_str().unwrap()));
+    let mut c = lost.connect();
+    expect(
+        &mut c,
+        "admin",
+        13,
+        &["{createUser: 'x', pwd: 'x', roles: ['root']}"],
+    );
+    let e = login(&mut c, "admin", "root", "rootpw", SHA1).unwrap_err();
+    assert_eq!(e.code().0, 6, "{e}");
+    expect(&mut c, "own", 13, &["{find: 'c'}"]);
+}
