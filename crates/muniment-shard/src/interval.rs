@@ -51,7 +51,7 @@ impl Interval {
 
     /// True if the interval holds exactly the keys that begin with its lower end.
     pub fn is_prefix(&self) -> bool {
-        self.high == keyenc::prefix_end(&self.low)
+        !self.low.is_empty() && self.high == keyenc::prefix_end(&self.low)
     }
 }
 
@@ -134,6 +134,7 @@ mod tests {
         assert!(Interval::all().is_all() && Interval::all().contains(&[]));
         let point = Interval::prefix(vec![7, 255]);
         assert_eq!(point.high, Some(vec![8]));
+        assert!(!Interval::all().is_prefix());
         assert!(point.is_prefix() && point.contains(&[7, 255, 1]) && !point.contains(&[8]));
         assert!(i(3, 3).is_empty() && !i(3, 4).is_empty());
         assert_eq!(Interval::prefix(vec![255]).high, None);

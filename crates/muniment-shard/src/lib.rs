@@ -2,20 +2,21 @@
 //! and which parts a query can reach.
 //!
 //! A [`ShardKey`] turns a document into bytes whose order is the order of keys. A [`RangeTable`] divides these
-//! bytes into ranges and names the shard of each.
+//! bytes into ranges and names the shard of each. [`targets()`] turns a filter into [`Interval`]s of them.
 //!
 //! Invariants: nothing here does I/O or reads a clock; nothing panics on any input; every key belongs to
 //! exactly one range of a table; no document that a filter matches lies outside the filter's intervals.
 
 #![warn(unreachable_pub)]
 
-#[allow(dead_code)] // targeting, which comes next, uses the lists
 mod interval;
 mod key;
 mod stamp;
 mod table;
+mod targets;
 
 pub use interval::Interval;
 pub use key::{KeyField, ShardKey};
 pub use stamp::{Timestamp, Version};
 pub use table::{Builder, Generation, Range, RangeTable, Record};
+pub use targets::{Targets, targets};

@@ -37,7 +37,7 @@ impl ShardKey {
     /// The key of the values that [`ShardKey::values_of_filter`] finds.
     ///
     /// A *stored* document that matches may have another key if a field is hashed: equal numbers that are
-    /// not whole can have different hashes. Targeting a filter takes care of that.
+    /// not whole can have different hashes. [`crate::targets()`] takes care of that.
     pub fn key_of_filter(&self, filter: &Filter) -> Option<Vec<u8>> {
         let values = self.values_of_filter(filter)?;
         self.key_of_values(values.as_doc()).ok()

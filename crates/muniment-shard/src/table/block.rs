@@ -1,10 +1,9 @@
 //! A block: some hundred neighbouring ranges of a table, which never changes once it is made.
 //!
-//! A range is stored as its lower end; it ends where the next one begins. The lower ends lie one after
-//! another, without the bytes that all of them begin with.
+//! A range is stored as its lower end; it ends where the next one begins.
 
+use super::lows::Lows;
 use crate::stamp::Version;
-use std::cmp::Ordering;
 
 /// Blocks are made with at most this many ranges. A change copies a whole block, and each block costs an
 /// entry of the table.
@@ -29,12 +28,7 @@ pub(super) struct Total {
 
 #[derive(Debug)]
 pub(super) struct Block {
-    /// The bytes that all lower ends begin with.
-    prefix: Box<[u8]>,
-    /// The rest of each lower end.
-    bytes: Box<[u8]>,
-    /// Where each rest ends in `bytes`.
-    ends: Box<[u32]>,
+    lows: Lows,
     shards: Box<[u32]>,
     versions: Box<[Version]>,
     /// By shard, ascending.
@@ -44,20 +38,8 @@ pub(super) struct Block {
 impl Block {
     /// A block of ascending pieces, of which there is at least one.
     pub(super) fn new(pieces: &[Piece]) -> Block {
-        let first = pieces.first().map_or(&[][..], |p| &p.low);
-        let last = pieces.last().map_or(&[][..], |p| &p.low);
-        // What the first and the last have in common, those between have too.
-        let common = first.iter().zip(last).take_while(|(a, b)| a == b).count();
-        let mut bytes = Vec::with_capacity(pieces.iter().map(|p| p.low.len() - common).sum());
-        let mut ends = Vec::with_capacity(pieces.len());
-        for p in pieces {
-            bytes.extend_from_slice(p.low.get(common..).unwrap_or_default());
-            ends.push(bytes.len() as u32);
-        }
         Block {
-            prefix: first.get(..common).unwrap_or_default().into(),
-            bytes: bytes.into(),
-            ends: ends.into(),
+            lows: Lows::of(pieces.iter().map(|p| &*p.low)),
             shards: pieces.iter().map(|p| p.shard).collect(),
             versions: pieces.iter().map(|p| p.version).collect(),
             totals: totals(pieces).into(),
@@ -65,7 +47,7 @@ impl Block {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.ends.len()
+        self.shards.len()
     }
 
     pub(super) fn totals(&self) -> &[Total] {
@@ -88,7 +70,7 @@ impl Block {
 
     /// The lower end of a range.
     pub(super) fn low(&self, at: usize) -> Vec<u8> {
-        [&self.prefix, self.rest(at)].concat()
+        self.lows.get(at)
     }
 
     /// The pieces from one place to another.
@@ -103,46 +85,14 @@ impl Block {
     /// The number of ranges whose lower end is at most `key`.
     #[inline]
     pub(super) fn up_to(&self, key: &[u8]) -> usize {
-        let (head, tail) = key
-            .split_at_checked(self.prefix.len())
-            .unwrap_or((key, &[]));
-        match head.cmp(&self.prefix) {
-            Ordering::Less => 0,
-            Ordering::Greater => self.len(),
-            Ordering::Equal => partition(self.len(), |at| self.rest(at) <= tail),
-        }
+        self.lows.up_to(key)
     }
 
     /// Roughly the bytes of memory.
     pub(super) fn heap_bytes(&self) -> usize {
-        size_of::<Block>()
-            + self.prefix.len()
-            + self.bytes.len()
-            + self.len() * (size_of::<u32>() * 2 + size_of::<Version>())
-            + size_of_val(&*self.totals)
+        let each = size_of::<u32>() + size_of::<Version>();
+        size_of::<Block>() + self.lows.heap_bytes() + self.len() * each + size_of_val(&*self.totals)
     }
-
-    #[inline]
-    fn rest(&self, at: usize) -> &[u8] {
-        let start = at.checked_sub(1).and_then(|at| self.ends.get(at));
-        let start = start.map_or(0, |n| *n as usize);
-        let end = self.ends.get(at).map_or(0, |n| *n as usize);
-        self.bytes.get(start..end).unwrap_or_default()
-    }
-}
-
-/// The number of places from 0 on for which `holds`, which must hold up to some place and not from there on.
-#[inline]
-pub(super) fn partition(len: usize, holds: impl Fn(usize) -> bool) -> usize {
-    let (mut low, mut high) = (0, len);
-    while low < high {
-        let middle = low.midpoint(high);
-        match holds(middle) {
-            true => low = middle + 1,
-            false => high = middle,
-        }
-    }
-    low
 }
 
 fn totals(pieces: &[Piece]) -> Vec<Total> {
@@ -170,40 +120,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_finds_what_was_put_in() {
-        let lows = ["abc", "abd", "abdx", "abz"];
-        let pieces: Vec<Piece> = (0..4_u32)
-            .zip(lows)
-            .map(|(n, low)| Piece {
-                low: low.into(),
-                shard: n % 2,
-                version: Version::new(1, n),
-            })
-            .collect();
-        let block = Block::new(&pieces);
-        assert_eq!(&*block.prefix, b"ab");
-        for (key, want) in [
-            ("", 0),
-            ("a", 0),
-            ("ab", 0),
-            ("abb", 0),
-            ("abc", 1),
-            ("abd", 2),
-            ("abdw", 2),
-            ("abdy", 3),
-            ("abzz", 4),
-            ("ac", 4),
-        ] {
-            assert_eq!(block.up_to(key.as_bytes()), want, "{key}");
-        }
-        assert_eq!(block.low(2), b"abdx");
-        let total = block.total(1).copied();
+    fn totals_count_ranges_and_keep_the_highest_version() {
+        let piece = |n: u32| Piece {
+            low: vec![n as u8],
+            shard: n % 2,
+            version: Version::new(1, n),
+        };
+        let block = Block::new(&[0, 1, 2, 3].map(piece));
         let want = Total {
             shard: 1,
             ranges: 2,
             version: Version::new(1, 3),
         };
-        assert_eq!(total, Some(want));
+        assert_eq!(block.total(1), Some(&want));
         assert_eq!(block.total(2), None);
     }
 }

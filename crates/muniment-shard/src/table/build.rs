@@ -1,7 +1,8 @@
 //! Building a table from all chunks of a collection.
 
 use super::block::{Block, MOST, Piece, Total};
-use super::{Firsts, Generation, RangeTable, Record};
+use super::lows::Lows;
+use super::{Generation, RangeTable, Record};
 use crate::key::ShardKey;
 use crate::stamp::Version;
 use muniment_value::{Code, Error, Result};
@@ -47,17 +48,14 @@ impl RangeTable {
         blocks: Vec<Arc<Block>>,
         totals: Vec<Total>,
     ) -> RangeTable {
-        let mut firsts = Firsts::default();
-        for block in &blocks {
-            firsts.push(&block.low(0));
-        }
+        let firsts: Vec<Vec<u8>> = blocks.iter().map(|b| b.low(0)).collect();
         RangeTable {
             key,
             generation,
             shards,
             len: totals.iter().map(|t| t.ranges).sum(),
             blocks,
-            firsts,
+            firsts: Lows::of(firsts.iter().map(Vec::as_slice)),
             totals,
         }
     }

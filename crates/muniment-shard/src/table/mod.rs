@@ -10,6 +10,7 @@
 mod apply;
 mod block;
 mod build;
+mod lows;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,8 @@ pub use build::Builder;
 
 use crate::key::ShardKey;
 use crate::stamp::{Timestamp, Version};
-use block::{Block, Total, partition};
+use block::{Block, Total};
+use lows::Lows;
 use std::sync::Arc;
 
 /// What tells a sharded collection from another of the same name: from an earlier one that was dropped, and
@@ -64,17 +66,11 @@ pub struct RangeTable {
     generation: Generation,
     shards: Vec<Arc<str>>,
     blocks: Vec<Arc<Block>>,
-    firsts: Firsts,
+    /// The lower ends of the blocks.
+    firsts: Lows,
     /// In step with `shards`.
     totals: Vec<Total>,
     len: usize,
-}
-
-/// The lower ends of the blocks, close together for the search.
-#[derive(Clone, Debug, Default)]
-struct Firsts {
-    bytes: Vec<u8>,
-    ends: Vec<u32>,
 }
 
 /// A place in a table: the block, and the range within.
@@ -154,7 +150,7 @@ impl RangeTable {
             .blocks
             .iter()
             .map(|b| b.heap_bytes() + size_of::<Arc<Block>>());
-        blocks.sum::<usize>() + self.firsts.bytes.len() + size_of_val(&*self.firsts.ends)
+        blocks.sum::<usize>() + self.firsts.heap_bytes()
     }
 
     /// The place of the range that has a key: the last that does not begin above it.
@@ -215,25 +211,5 @@ impl RangeTable {
             shard: block.map_or(0, |b| b.shard(place.at) as usize),
             version: block.map_or_else(Version::default, |b| b.version(place.at)),
         }
-    }
-}
-
-impl Firsts {
-    fn push(&mut self, low: &[u8]) {
-        self.bytes.extend_from_slice(low);
-        self.ends.push(self.bytes.len() as u32);
-    }
-
-    fn get(&self, at: usize) -> &[u8] {
-        let start = at.checked_sub(1).and_then(|at| self.ends.get(at));
-        let start = start.map_or(0, |n| *n as usize);
-        let end = self.ends.get(at).map_or(0, |n| *n as usize);
-        self.bytes.get(start..end).unwrap_or_default()
-    }
-
-    /// The number of blocks whose lower end is at most `key`.
-    #[inline]
-    fn up_to(&self, key: &[u8]) -> usize {
-        partition(self.ends.len(), |at| self.get(at) <= key)
     }
 }
