@@ -9,14 +9,17 @@
 
 #![warn(unreachable_pub)]
 
+pub mod catalog;
 mod interval;
 mod key;
 mod stamp;
 mod table;
 mod targets;
+mod zones;
 
 pub use interval::Interval;
 pub use key::{KeyField, ShardKey};
 pub use stamp::{Timestamp, Version};
 pub use table::{Builder, Generation, Range, RangeTable, Record};
 pub use targets::{Targets, targets};
+pub use zones::{ZoneOf, ZoneRange, Zones};
