@@ -42,7 +42,7 @@ fn look_up(key: &ShardKey, table: &RangeTable) {
     let mut times = Vec::new();
     for round in 0..ROUNDS {
         let keys: Vec<Vec<u8>> = (0..LOOKUPS)
-            .map(|n| bound(key, mixed(round * LOOKUPS + n) % RANGES))
+            .map(|n| between(key, mixed(round * LOOKUPS + n)))
             .collect();
         let start = Instant::now();
         let sum: usize = keys.iter().map(|k| table.owner(black_box(k))).sum();
@@ -107,8 +107,17 @@ fn build(key: &Arc<ShardKey>) -> RangeTable {
 
 /// The n-th bound: an ObjectId, as most collections have.
 fn bound(key: &ShardKey, n: u64) -> Vec<u8> {
+    object_id(key, n << 20)
+}
+
+/// A key somewhere in the table.
+fn between(key: &ShardKey, random: u64) -> Vec<u8> {
+    object_id(key, random % (RANGES << 20))
+}
+
+fn object_id(key: &ShardKey, n: u64) -> Vec<u8> {
     let mut id = [0; 12];
-    id[..8].copy_from_slice(&(0x65_00_00_00_00_00_00_00 + (n << 20)).to_be_bytes());
+    id[..8].copy_from_slice(&(0x65_00_00_00_00_00_00_00 + n).to_be_bytes());
     let doc = doc! { "_id": Value::ObjectId(id) };
     key.bound(doc.as_doc()).unwrap()
 }

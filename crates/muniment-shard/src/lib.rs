@@ -9,9 +9,11 @@
 
 #![warn(unreachable_pub)]
 
+pub mod balance;
 pub mod catalog;
 mod interval;
 mod key;
+mod presplit;
 mod stamp;
 mod table;
 mod targets;
@@ -19,6 +21,7 @@ mod zones;
 
 pub use interval::Interval;
 pub use key::{KeyField, ShardKey};
+pub use presplit::{Candidate, initial_chunks};
 pub use stamp::{Timestamp, Version};
 pub use table::{Builder, Generation, Range, RangeTable, Record};
 pub use targets::{Targets, targets};

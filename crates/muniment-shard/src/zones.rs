@@ -68,6 +68,20 @@ impl Zones {
         &self.0
     }
 
+    /// The bounds of zones that lie within the range from `min` to `max`, ascending.
+    pub fn bounds_within(&self, min: &[u8], max: &[u8]) -> Vec<Vec<u8>> {
+        let from = self.0.partition_point(|r| *r.max <= *min);
+        let to = self.0.partition_point(|r| *r.min < *max);
+        let ranges = self.0.get(from..to).unwrap_or_default();
+        let bounds = ranges.iter().flat_map(|r| [&r.min, &r.max]);
+        let mut within: Vec<Vec<u8>> = bounds
+            .filter(|b| *min < ***b && ***b < *max)
+            .cloned()
+            .collect();
+        within.dedup();
+        within
+    }
+
     /// Where the range from `min` to `max` lies.
     pub fn of(&self, min: &[u8], max: &[u8]) -> ZoneOf<'_> {
         let at = self.0.partition_point(|r| *r.max <= *min);
