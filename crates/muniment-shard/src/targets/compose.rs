@@ -27,7 +27,7 @@ fn of_area(area: &Area, most: usize) -> Vec<Interval> {
         };
         let list = coarsen(list.clone(), (most / prefixes.len()).max(1));
         let join = |i: &Interval, p: &Vec<u8>| [&**p, &*i.low].concat();
-        if after > 0 && list.iter().all(Interval::is_prefix) {
+        if after > 0 && list.iter().all(|i| is_point(i, 1)) {
             prefixes = prefixes
                 .iter()
                 .flat_map(|p| list.iter().map(move |i| join(i, p)))
@@ -40,6 +40,22 @@ fn of_area(area: &Area, most: usize) -> Vec<Interval> {
         return ranges.collect();
     }
     prefixes.into_iter().map(Interval::prefix).collect()
+}
+
+/// True if the interval has the encodings of so many values and nothing else. A prefix alone would not do:
+/// all ObjectIds up to the highest one begin with the same byte and end where it ends.
+pub(super) fn is_point(i: &Interval, values: usize) -> bool {
+    i.is_prefix() && are_whole(&i.low, values)
+}
+
+/// True if the bytes are the encodings of so many values.
+fn are_whole(mut bytes: &[u8], values: usize) -> bool {
+    for _ in 0..values {
+        let rest = keyenc::skip(bytes, false).ok().and_then(|n| bytes.get(n..));
+        let Some(rest) = rest else { return false };
+        bytes = rest;
+    }
+    bytes.is_empty()
 }
 
 /// The keys that begin with a prefix, after which so many fields follow.
@@ -55,15 +71,12 @@ fn below(prefix: Vec<u8>, fields: usize) -> Interval {
 fn ranged(prefix: &[u8], i: &Interval, after: usize) -> Interval {
     let low = [prefix, &i.low].concat();
     // Only after a whole value can the next field begin.
-    let whole = keyenc::skip(&i.low, false).is_ok_and(|len| len == i.low.len());
+    let after = if are_whole(&i.low, 1) { after } else { 0 };
     let high = match &i.high {
         Some(high) => Some([prefix, high].concat()),
         None => keyenc::prefix_end(prefix),
     };
-    match whole && !(after > 0 && i.low.is_empty()) {
-        true => Interval::between(lowest(low, after), high),
-        false => Interval::between(low, high),
-    }
+    Interval::between(lowest(low, after), high)
 }
 
 /// The lowest key that begins with a prefix. A range of chunks that ends exactly there is not reached, as it

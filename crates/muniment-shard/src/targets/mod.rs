@@ -38,6 +38,8 @@ const MOST_WORK: usize = 100_000;
 pub struct Targets {
     /// Ascending and disjoint. None at all if no document can match.
     pub intervals: Vec<Interval>,
+    /// True if the intervals are one key.
+    point: bool,
 }
 
 impl Targets {
@@ -49,7 +51,7 @@ impl Targets {
     /// The key, if only one can match.
     pub fn key(&self) -> Option<&[u8]> {
         match self.intervals.as_slice() {
-            [one] if one.is_prefix() => Some(&one.low),
+            [one] if self.point => Some(&one.low),
             _ => None,
         }
     }
@@ -67,8 +69,11 @@ pub fn targets(key: &ShardKey, filter: &Filter) -> Targets {
         work: 0,
     };
     let areas = targeting.node(filter.root());
+    let intervals = compose::intervals(&areas, MOST);
+    let fields = key.fields().len();
     Targets {
-        intervals: compose::intervals(&areas, MOST),
+        point: matches!(intervals.as_slice(), [one] if compose::is_point(one, fields)),
+        intervals,
     }
 }
 
