@@ -1,0 +1,28 @@
+//! Sharding as pure functions: which part of a collection a document belongs to, which shard owns that part,
+//! and which parts a query can reach.
+//!
+//! A [`ShardKey`] turns a document into bytes whose order is the order of keys. A [`RangeTable`] divides these
+//! bytes into ranges and names the shard of each. [`targets()`] turns a filter into [`Interval`]s of them.
+//!
+//! Invariants: nothing here does I/O or reads a clock; nothing panics on any input; every key belongs to
+//! exactly one range of a table; no document that a filter matches lies outside the filter's intervals.
+
+#![warn(unreachable_pub)]
+
+pub mod balance;
+pub mod catalog;
+mod interval;
+mod key;
+mod presplit;
+mod stamp;
+mod table;
+mod targets;
+mod zones;
+
+pub use interval::Interval;
+pub use key::{KeyField, ShardKey};
+pub use presplit::{Candidate, initial_chunks};
+pub use stamp::{Timestamp, Version};
+pub use table::{Builder, Generation, Range, RangeTable, Record};
+pub use targets::{Targets, targets};
+pub use zones::{ZoneOf, ZoneRange, Zones};
