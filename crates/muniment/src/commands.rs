@@ -3,7 +3,7 @@
 
 use crate::command::{Spec, print, printed, word};
 use crate::flags;
-use crate::{BAD_OPTIONS, cert, docs, doctor, serve};
+use crate::{BAD_OPTIONS, cert, cluster, docs, doctor, serve};
 use muniment_lab::stdout::say;
 use muniment_options::{Command, Page, near};
 use std::ffi::OsString;
@@ -14,6 +14,7 @@ use std::process::ExitCode;
 pub const ALL: &[&Spec] = &[
     &serve::COMMAND,
     &serve::ROUTER,
+    &cluster::COMMAND,
     &BENCH,
     &doctor::COMMAND,
     &cert::COMMAND,

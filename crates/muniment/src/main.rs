@@ -8,6 +8,7 @@
 
 mod allocator;
 mod cert;
+mod cluster;
 mod command;
 mod commands;
 mod config;

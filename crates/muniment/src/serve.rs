@@ -38,7 +38,7 @@ pub const COMMAND: Spec = Spec {
 /// `muniment router`.
 pub const ROUTER: Spec = Spec {
     name: "router",
-    arguments: "--configdb SET/HOST:PORT,… [--option …]",
+    arguments: "--configdb SET …",
     about: "a router of a cluster of shards (muniment router --help)",
     page: || Page {
         head: "Runs a router of a cluster of shards.\n\nUsage: muniment router --configdb \

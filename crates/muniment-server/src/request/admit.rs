@@ -116,14 +116,23 @@ fn begin<'r>(
         user: local.user.as_ref().map(|u| Arc::clone(&u.key)),
         comment: generic.comment.map(ValueBuf::new),
         session: generic.session,
-        // A command that never runs long need not notice that its client has gone. A login may wait for its turn.
-        of_client: (spec.kind != Kind::Diagnostic).then(|| Arc::clone(&conn.remote)),
+        of_client: notices_hangups(spec).then(|| Arc::clone(&conn.remote)),
         reply_room: local.reply_room.clone(),
         audited: server.audit.is_some(),
         // What a cursor opens was named by the command that opened it.
         opens: auth::opens(server, local).filter(|_| !spec.continues_cursor()),
         ..OpStart::default()
     })
+}
+
+/// Whether a command ends when its client has gone. One that never runs long need not; a login may wait for its turn.
+/// What members ask of each other goes on, so that they can take it up again.
+fn notices_hangups(spec: &CommandSpec) -> bool {
+    match spec.kind {
+        Kind::Read | Kind::Write | Kind::Ddl => true,
+        Kind::Admin => matches!(spec.needs, auth::Needs::Nothing),
+        Kind::Diagnostic => false,
+    }
 }
 
 /// Refuses a command that the server or the replica set does not let run now.
