@@ -62,6 +62,8 @@ pub enum RunsOn {
 pub enum Routed {
     /// It has no such command.
     Refused,
+    /// It refuses it, since it would be in force on a part of the cluster alone.
+    NotYet,
     /// It runs it itself.
     Here,
     /// It passes it on to the primary of the set that holds the cluster's configuration.

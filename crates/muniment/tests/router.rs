@@ -429,3 +429,152 @@ fn a_set_that_is_none_of_ours_is_told_so() {
     assert!([50, 133].contains(&e.code().0), "{e}");
     run(&mut lost.connect(), "admin", "{ping: 1}");
 }
+
+/// What would be right on a part of the cluster alone, or on the wrong shard, is refused.
+#[test]
+fn what_needs_several_shards_is_refused() {
+    let cluster = Cluster::start(2, 1, 1);
+    let mut c = cluster.connect();
+    run(&mut c, "admin", "{enableSharding: 'a', primaryShard: 's0'}");
+    run(&mut c, "admin", "{enableSharding: 'b', primaryShard: 's1'}");
+    for db in ["a", "b"] {
+        run(&mut c, db, "{insert: 'c', documents: [{_id: 1, n: 1}]}");
+    }
+    let aggregate = |stage: &str| format!("{{aggregate: 'c', pipeline: [{stage}], cursor: {{}}}}");
+    for stage in [
+        "{$out: {db: 'b', coll: 'o'}}",
+        "{$merge: {into: {db: 'b', coll: 'c'}}}",
+    ] {
+        fails(&mut c, "a", &aggregate(stage), 20);
+    }
+    let reduce = "{mapReduce: 'c', map: 'function() { emit(1, 1) }', reduce: 'function(k, v) { return 1 }', out: {replace: 'o', db: 'b'}}";
+    fails(&mut c, "a", reduce, 20);
+    assert!(c.find_all("b", &shell("{find: 'o'}")).unwrap().is_empty());
+    run(&mut c, "a", &aggregate("{$out: 'o'}"));
+    assert_eq!(c.find_all("a", &shell("{find: 'o'}")).unwrap().len(), 1);
+    let all =
+        "{aggregate: 1, pipeline: [{$changeStream: {allChangesForCluster: true}}], cursor: {}}";
+    fails(&mut c, "admin", all, 20);
+    fails(
+        &mut c,
+        "admin",
+        "{aggregate: 1, pipeline: [{$currentOp: {}}], cursor: {}}",
+        20,
+    );
+    fails(
+        &mut c,
+        "admin",
+        "{setDefaultRWConcern: 1, defaultWriteConcern: {w: 1}}",
+        20,
+    );
+    // What the cluster knows of itself stays.
+    fails(&mut c, "config", "{dropDatabase: 1}", 20);
+    fails(&mut c, "config", "{drop: 'databases'}", 20);
+    fails(
+        &mut c,
+        "admin",
+        "{renameCollection: 'config.shards', to: 'config.x'}",
+        20,
+    );
+    assert_eq!(shard_of(&mut c, "b"), "s1");
+}
+
+#[test]
+fn sessions_are_ended_on_the_shards() {
+    let cluster = Cluster::start(1, 1, 1);
+    let mut c = cluster.connect();
+    run(&mut c, "d", "{insert: 'c', documents: [{_id: 1, n: 0}]}");
+    for (n, end) in [
+        "{killAllSessions: []}",
+        "{killSessions: [{id: UUID('00000000-0000-4000-8000-000000000001')}]}",
+        "{killAllSessionsByPattern: []}",
+        "{endSessions: [{id: UUID('00000000-0000-4000-8000-000000000001')}]}",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let begin = format!(
+            "{{update: 'c', updates: [{{q: {{_id: 1}}, u: {{$inc: {{n: 1}}}}}}], {S}, txnNumber: NumberLong({n}), startTransaction: true, autocommit: false}}"
+        );
+        run(&mut c, "d", &begin);
+        run(&mut c, "admin", end);
+        // The document is free again.
+        run(
+            &mut c,
+            "d",
+            "{update: 'c', updates: [{q: {_id: 1}, u: {$inc: {free: 1}}}], maxTimeMS: 20000}",
+        );
+        let commit =
+            format!("{{commitTransaction: 1, {S}, txnNumber: NumberLong({n}), autocommit: false}}");
+        assert!(c.command("admin", &shell(&commit)).is_err(), "{end}");
+    }
+    let found = c.find_all("d", &shell("{find: 'c'}")).unwrap();
+    assert_eq!(found[0].as_doc().get("n").unwrap().as_i64_exact(), Some(0));
+}
+
+/// A transaction's token is understood by a router that knows the shard by another name than its set's.
+#[test]
+fn a_shard_may_have_a_name_of_its_own() {
+    let cluster = Cluster::prepare(1, 1, 2, &[]);
+    let mut c = cluster.connect();
+    let add = format!(
+        "{{addShard: '{}', name: 'mine'}}",
+        cluster.shards[0].address()
+    );
+    run(&mut c, "admin", "{ping: 1}");
+    run(&mut c, "admin", &add);
+    run(&mut c, "d", "{insert: 'c', documents: [{_id: 0}]}");
+    assert_eq!(shard_of(&mut c, "d"), "mine");
+    let rest = format!("{S}, txnNumber: NumberLong(1), autocommit: false");
+    let reply = run(
+        &mut c,
+        "d",
+        &format!("{{insert: 'c', documents: [{{_id: 1}}], startTransaction: true, {rest}}}"),
+    );
+    let token = reply.as_doc().get_doc("recoveryToken").unwrap();
+    let token = token.get_str("recoveryShardId").unwrap();
+    let mut other = cluster.routers[1].connect();
+    let commit =
+        format!("{{commitTransaction: 1, {rest}, recoveryToken: {{recoveryShardId: '{token}'}}}}");
+    run(&mut other, "admin", &commit);
+    assert_eq!(c.find_all("d", &shell("{find: 'c'}")).unwrap().len(), 2);
+    // A set at the wrong address can be added at the right one afterwards.
+    let set = Set::named("late", 1, &ServerOptions::new().arg("--shardsvr"));
+    set.begin();
+    let e = c
+        .command("admin", &shell("{addShard: 'late/127.0.0.1:1'}"))
+        .unwrap_err();
+    assert_eq!(e.code().0, 133, "{e}");
+    run(
+        &mut c,
+        "admin",
+        &format!("{{addShard: '{}'}}", set.address()),
+    );
+}
+
+/// A shard that answers nothing any more does not hold a client for ever.
+#[test]
+fn a_member_that_is_frozen_is_given_up() {
+    let cluster = Cluster::start(1, 3, 1);
+    let mut c = cluster.connect();
+    run(
+        &mut c,
+        "d",
+        "{insert: 'c', documents: [{_id: -1}], writeConcern: {w: 'majority'}}",
+    );
+    let frozen = cluster.shards[0].primary();
+    let pid = cluster.shards[0].members[frozen].pid().unwrap();
+    testkit::freeze(pid);
+    let began = Instant::now();
+    let insert = format!(
+        "{{insert: 'c', documents: [{{_id: 1}}], {S}, txnNumber: NumberLong(1), writeConcern: {{w: 'majority'}}}}"
+    );
+    run(&mut c, "d", &insert);
+    assert!(
+        began.elapsed() < Duration::from_secs(40),
+        "{:?}",
+        began.elapsed()
+    );
+    testkit::thaw(pid);
+    assert_eq!(c.find_all("d", &shell("{find: 'c'}")).unwrap().len(), 2);
+}

@@ -7,6 +7,7 @@
 mod first_user;
 mod needs;
 mod sasl;
+mod seen;
 mod slowing;
 mod store;
 mod user;
@@ -18,6 +19,7 @@ pub use sasl::{
     Begin, Conversation, Iterations, MONGODB_X509, Mechanisms, by_certificate, go_on, speculative,
     start,
 };
+pub use seen::databases as seen;
 pub use store::{DB, SCHEMA_ID, all, find, mechanisms_of, privileges_of, remove, replace, schema};
 pub use user::User;
 

@@ -52,23 +52,38 @@ fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     }
     let set = router.catalog.reach(router, &address);
     set.look(&**cx.op)?;
-    if let Some(before) = known(cx, router, name, &address)? {
-        cx.reply.field("shardAdded", before);
-        return Ok(());
-    }
-    let databases = check(cx, router, &set)?;
-    let shard = doc! { "_id": name, "host": set.text(), "state": 1 };
-    let insert = doc! {
-        "insert": "shards", "documents": muniment_value::array![shard],
-        "writeConcern": doc! { "w": "majority" },
+    let databases = match known(cx, router, name, &address)? {
+        // An earlier call may have been cut off before all databases were noted.
+        Some(before) if before != name => {
+            cx.reply.field("shardAdded", before);
+            return Ok(());
+        }
+        Some(_) => databases_of(cx, router, &set)?,
+        None => {
+            let databases = check(cx, router, &set)?;
+            let shard = doc! { "_id": name, "host": set.text(), "state": 1 };
+            let insert = doc! {
+                "insert": "shards", "documents": muniment_value::array![shard],
+                "writeConcern": doc! { "w": "majority" },
+            };
+            store(cx, router, &insert)?;
+            databases
+        }
     };
-    store(cx, router, &insert)?;
     router.catalog.forget();
     // Databases that the shard had before are the cluster's from now on.
     for db in databases {
-        router
-            .catalog
-            .database(&**cx.op, router, &db, Some(Some(name)))?;
+        let wanted = Some(Some(name));
+        let on = router.catalog.database(&**cx.op, router, &db, wanted)?;
+        if on.is_some_and(|on| on.name != set.name) {
+            return Err(Error::new(
+                Code::OperationFailed,
+                format!(
+                    "the shard is added, but its database '{db}' was made on another one meanwhile: drop it on \
+                     the shard itself"
+                ),
+            ));
+        }
     }
     cx.reply.field("shardAdded", name);
     Ok(())
@@ -85,6 +100,16 @@ fn known(
         let d = d.as_doc();
         let (id, host) = (d.get_str("_id").unwrap_or_default(), d.get_str("host"));
         let same = host.is_some_and(|h| h.split('/').next() == Some(&address.name));
+        let is_known = |h: &String| host.is_some_and(|all| all.contains(h.as_str()));
+        if same && !address.hosts.iter().any(is_known) {
+            return Err(Error::new(
+                Code::IllegalOperation,
+                format!(
+                    "there is already a shard of a set with this name at {}",
+                    host.unwrap_or_default()
+                ),
+            ));
+        }
         match (id == name, same) {
             (_, true) if id == name || cx.args.str("name").is_none() => {
                 return Ok(Some(id.to_string()));
@@ -128,14 +153,7 @@ fn check(cx: &CommandContext<'_>, router: &Router, set: &SetPool) -> Result<Vec<
             set.name
         )));
     }
-    let list = doc! { "listDatabases": 1, "nameOnly": true };
-    let there = forward::run(&**cx.op, router, set, "admin", &list, true)?;
-    let there = there.as_doc().get_array("databases").unwrap_or(Doc::EMPTY);
-    let names: Vec<String> = there
-        .values()
-        .filter_map(|d| d.as_doc()?.get_str("name").map(str::to_string))
-        .filter(|name| !OWN.contains(&name.as_str()))
-        .collect();
+    let names = databases_of(cx, router, set)?;
     for d in read(&**cx.op, router, "databases", DocBuf::new())? {
         let (db, primary) = (d.as_doc().get_str("_id"), d.as_doc().get_str("primary"));
         if let Some(db) = db.filter(|db| names.iter().any(|n| n == db)) {
@@ -161,4 +179,17 @@ fn store(cx: &CommandContext<'_>, router: &Router, insert: &DocBuf) -> Result<()
     let code = code.and_then(|n| i32::try_from(n).ok());
     let code = code.map_or(Code::UnknownError, Code);
     Err(Error::new(code, e.get_str("errmsg").unwrap_or_default()))
+}
+
+/// The databases that a set has, but for those that each has for itself.
+fn databases_of(cx: &CommandContext<'_>, router: &Router, set: &SetPool) -> Result<Vec<String>> {
+    let list = doc! { "listDatabases": 1, "nameOnly": true };
+    let there = forward::run(&**cx.op, router, set, "admin", &list, true)?;
+    let there = there.as_doc().get_array("databases").unwrap_or(Doc::EMPTY);
+    let names = there
+        .values()
+        .filter_map(|d| d.as_doc()?.get_str("name").map(str::to_string))
+        .filter(|name| !OWN.contains(&name.as_str()))
+        .collect();
+    Ok(names)
 }

@@ -16,7 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     api_v1: true,
     run: end,
-    ..CommandSpec::new(Routed::Here, Needs::Login)
+    ..CommandSpec::new(Routed::By(crate::router::relay::everywhere), Needs::Login)
 };
 
 fn end(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -18,7 +18,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     open_fields: true,
     run,
-    ..CommandSpec::new(Routed::Here, Needs::cluster(&[Action::KillAnySession]))
+    ..CommandSpec::new(
+        Routed::By(crate::router::relay::everywhere),
+        Needs::cluster(&[Action::KillAnySession]),
+    )
 };
 
 /// An empty list of users means the sessions of all users.

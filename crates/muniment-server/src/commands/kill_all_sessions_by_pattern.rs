@@ -30,7 +30,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     open_fields: true,
     run,
-    ..CommandSpec::new(Routed::Here, Needs::cluster(&[Action::KillAnySession]))
+    ..CommandSpec::new(
+        Routed::By(crate::router::relay::everywhere),
+        Needs::cluster(&[Action::KillAnySession]),
+    )
 };
 
 /// A pattern that names only roles matches no session, because no user has a role.

@@ -19,5 +19,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         kill(cx, &named, |key| named.is_empty() && is_own(key));
         Ok(())
     },
-    ..CommandSpec::new(Routed::Here, Needs::Login)
+    ..CommandSpec::new(Routed::By(crate::router::relay::everywhere), Needs::Login)
 };

@@ -28,7 +28,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Readable),
-    ..CommandSpec::new(Routed::Database, Needs::Of(needs))
+    ..CommandSpec::new(
+        Routed::By(crate::router::databases::list_collections),
+        Needs::Of(needs),
+    )
 };
 
 /// A user may see the names of those collections on which the user may do anything.

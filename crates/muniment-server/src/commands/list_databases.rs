@@ -1,13 +1,12 @@
 //! `listDatabases`.
 
 use super::cursor_reply::filter;
-use crate::auth::{self, Needs, User};
+use crate::auth::{self, Needs};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Routed, RunsOn};
-use muniment_auth::action::{Action, Actions};
+use muniment_auth::action::Actions;
 use muniment_value::args::{Field, Types, opt};
 use muniment_value::{ArrayBuf, Result, doc};
-use std::sync::Arc;
 
 const FIELDS: &[Field] = &[
     opt("filter", Types::OBJECT),
@@ -30,24 +29,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
 /// Bytes of a block of the file system.
 const BLOCK: u64 = 4096;
 
-/// The user whose databases alone are listed; `None` if all are.
-///
-/// # Errors
-/// 13 Unauthorized for all databases.
-fn seen(cx: &CommandContext<'_>) -> Result<Option<Arc<User>>> {
-    let all = auth::may_on_cluster(cx.server, cx.local, Action::ListDatabases);
-    match (cx.args.get("authorizedDatabases"), all) {
-        (Some(v), _) if v.truthy() => Ok(auth::user_of(cx.server, cx.local)),
-        (_, true) => Ok(None),
-        (Some(_), false) => Err(auth::refused(cx.spec, cx.request)),
-        (None, false) => Ok(auth::user_of(cx.server, cx.local)),
-    }
-}
-
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let wanted = filter(cx.args.doc("filter"), cx.op)?;
     let name_only = cx.args.bool("nameOnly", false);
-    let seen = seen(cx)?;
+    let seen = auth::seen(cx)?;
     let store = &cx.engine().store;
     let (mut all, mut total) = (ArrayBuf::new(), 0_u64);
     for db in store.databases() {

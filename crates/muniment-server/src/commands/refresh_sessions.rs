@@ -18,5 +18,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
         }
         Ok(())
     },
-    ..CommandSpec::new(Routed::Here, Needs::Login)
+    ..CommandSpec::new(Routed::By(crate::router::relay::everywhere), Needs::Login)
 };

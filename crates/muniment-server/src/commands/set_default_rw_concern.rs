@@ -35,7 +35,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     runs_on: Some(RunsOn::Primary),
     ..CommandSpec::new(
-        Routed::Config,
+        Routed::NotYet,
         Needs::cluster(&[Action::SetDefaultRWConcern]),
     )
 };

@@ -102,7 +102,9 @@ pub fn execute(caller: Caller<'_>, local: &mut ConnLocal, out: &mut Vec<u8>) -> 
     if let Some(set) = &server.replica_set {
         append_times(set, out, at, !auth::is_unknown(server, local));
     }
-    if let Some(router) = &server.router {
+    if let Some(router) = &server.router
+        && !auth::is_unknown(server, local)
+    {
         router.times.append(out, at);
     }
     done.last = matches!(local.proof, Proof::Failed);

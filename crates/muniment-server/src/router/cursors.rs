@@ -5,7 +5,8 @@
 //! cursor is refused.
 
 use super::SetPool;
-use muniment_value::{Code, Error, Result};
+use muniment_exec::opens_change_stream;
+use muniment_value::{Code, DocBuf, Error, Result};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,6 +26,10 @@ pub struct Entry {
     pub host: String,
     /// `user@db` of the user that has opened it.
     pub user: Option<Arc<str>>,
+    /// The user's rights when it was opened (see `CursorOwner::as_of`).
+    pub as_of: u64,
+    /// The command that has opened it.
+    pub command: Arc<DocBuf>,
     /// When it was last used.
     pub used: Instant,
 }
@@ -72,6 +77,13 @@ impl Cursors {
         }
         entry.used = Instant::now();
         Ok(entry.clone())
+    }
+
+    /// Whether it is that of a change stream.
+    pub fn is_of_change_stream(&self, id: i64) -> bool {
+        let open = self.open.lock();
+        let entry = open.0.get(&id);
+        entry.is_some_and(|e| opens_change_stream(e.command.as_doc()))
     }
 
     /// Forgets a cursor.

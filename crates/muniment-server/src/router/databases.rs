@@ -1,11 +1,14 @@
 //! Commands that concern several databases.
 
-use super::forward::ask;
+use super::forward::{ask, reach};
 use super::place::{OF_CONFIG, set_of};
 use super::relay::to;
 use super::{Reach, Router, SetPool};
+use crate::auth::{self, User};
 use crate::context::CommandContext;
-use muniment_value::{Code, Doc, DocBuf, Error, Result};
+use muniment_auth::action::Actions;
+use muniment_auth::resource::Target as On;
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, doc};
 use muniment_wire::client;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,6 +18,7 @@ use std::sync::Arc;
 /// # Errors
 /// The shards'.
 pub fn list(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let seen = auth::seen(cx)?;
     let mut sets = vec![Arc::clone(&router.config)];
     for (_, set) in router.catalog.shards(&**cx.op, router)? {
         if set.name != router.config.name {
@@ -35,18 +39,68 @@ pub fn list(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
             if name == "local" || OF_CONFIG.contains(&name) != of_config {
                 continue;
             }
+            let hides = |user: &Arc<User>| !user.privileges.allows_within(name, &Actions::ALL);
+            if seen.as_ref().is_some_and(hides) {
+                continue;
+            }
             if let Some(size) = d.get("sizeOnDisk").and_then(|v| v.as_i64_exact()) {
                 (total, has_sizes) = (total + size, true);
             }
             all.entry(name.to_string()).or_insert_with(|| d.to_buf());
         }
     }
-    let databases: muniment_value::ArrayBuf = all.into_values().collect();
+    let databases: ArrayBuf = all.into_values().collect();
     cx.reply.field("databases", databases);
     if has_sizes {
         cx.reply.field("totalSize", total);
         cx.reply.field("totalSizeMb", total >> 20);
     }
+    Ok(())
+}
+
+/// `listCollections`. A user that may not see all collections is shown those that it may do anything with.
+///
+/// # Errors
+/// The set's; 1 if there are so many collections that the shard gives them in several batches.
+pub fn list_collections(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let set = set_of(cx, router, cx.db())?;
+    let user = auth::user_of(cx.server, cx.local);
+    let user = user.filter(|_| cx.args.bool("authorizedCollections", false));
+    let Some(user) = user else {
+        return to(cx, router, &set);
+    };
+    let mut body = DocBuf::new();
+    for e in cx.request.body {
+        match e.name() {
+            "cursor" => {}
+            _ => {
+                body.append_elem(e);
+            }
+        }
+    }
+    body.append("cursor", doc! { "batchSize": 1_000_000 });
+    let reply = ask(cx, router, &set, body.as_doc(), reach(cx))?;
+    client::check_ok(reply.body.as_doc())?;
+    let cursor = reply.body.as_doc().get_doc("cursor").unwrap_or(Doc::EMPTY);
+    if cursor.get("id").and_then(|v| v.as_i64_exact()) != Some(0) {
+        return Err(Error::internal(
+            "there are too many collections for one batch",
+        ));
+    }
+    let mut batch = ArrayBuf::new();
+    let all = cursor.get_array("firstBatch").unwrap_or(Doc::EMPTY);
+    for d in all.values().filter_map(|v| v.as_doc()) {
+        let name = d.get_str("name").unwrap_or_default();
+        let on = On::Collection(cx.db(), name);
+        if user.privileges.allows_any_of(&on, &Actions::ALL) {
+            batch.push(d);
+        }
+    }
+    let ns = cursor.get_str("ns").unwrap_or_default();
+    cx.reply.field(
+        "cursor",
+        doc! { "id": 0_i64, "ns": ns, "firstBatch": batch },
+    );
     Ok(())
 }
 
@@ -60,6 +114,15 @@ pub fn rename(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let target = body.get_str("to").unwrap_or_default();
     let db = |ns: &'_ str| ns.split_once('.').map_or(ns, |(db, _)| db).to_string();
     let (from, target) = (db(from), db(target));
+    if [&from, &target]
+        .iter()
+        .any(|db| OF_CONFIG.contains(&db.as_str()))
+    {
+        return Err(Error::new(
+            Code::IllegalOperation,
+            "the databases admin and config hold what the cluster knows of itself",
+        ));
+    }
     let source = set_of(cx, router, &from)?;
     if from != target && set_of(cx, router, &target)?.name != source.name {
         return Err(Error::new(

@@ -6,8 +6,11 @@ use crate::registry::Kind;
 use crate::router::sets::{Outgoing, Reply};
 use muniment_op::Interrupt;
 use muniment_storage::NOBODY;
-use muniment_value::{Doc, DocBuf, Result, Value, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 use muniment_wire::{DocWriter, begin_request, client};
+
+/// In shorter messages there is room for what a router adds.
+const ROOMY: usize = 47_990_000;
 
 /// Sends a set the command with this body, and its sequences as they came; the reply, be it an error.
 ///
@@ -28,7 +31,8 @@ pub fn ask(
     writer.finish()?;
     let retried = cx.spec.retryable_write && cx.generic.txn_number.is_some();
     // A cursor that has answered has gone on.
-    let reads = cx.spec.kind == Kind::Read && !cx.spec.continues_cursor();
+    let writes = (cx.spec.writes_output)(cx.request.body);
+    let reads = cx.spec.kind == Kind::Read && !cx.spec.continues_cursor() && !writes;
     let in_transaction = cx.generic.in_transaction() && cx.spec.ends_transaction.is_none();
     let out = Outgoing {
         message: &message,
@@ -71,6 +75,13 @@ pub fn run(
     let reply = set.ask(&out, on)?.body;
     router.times.heard(reply.as_doc());
     client::check_ok(reply.as_doc())?;
+    // What the majority has not taken may be rolled back, and must not be relied on.
+    if let Some(e) = reply.as_doc().get_doc("writeConcernError") {
+        let code = e.get("code").and_then(|v| v.as_i64_exact());
+        let code = code.and_then(|n| i32::try_from(n).ok());
+        let code = code.map_or(Code::WriteConcernFailed, Code);
+        return Err(Error::new(code, e.get_str("errmsg").unwrap_or_default()));
+    }
     Ok(reply)
 }
 
@@ -81,6 +92,7 @@ pub fn reach(cx: &CommandContext<'_>) -> Reach<'static> {
         return Reach::Primary;
     }
     match cx.generic.read_preference {
+        Some("primaryPreferred") => Reach::PrimaryPreferred,
         Some("secondary") => Reach::Secondary,
         Some("secondaryPreferred" | "nearest") => Reach::SecondaryPreferred,
         _ => Reach::Primary,
@@ -105,9 +117,15 @@ fn write(cx: &CommandContext<'_>, router: &Router, body: Doc<'_>, w: &mut DocWri
             false => w.field("lsid", doc! { "id": id, "uid": user }),
         };
     }
-    // The client may have heard of a later time than the router.
+    // The client may have heard of a later time than the router. Its word counts only where nobody is asked for
+    // credentials: the shard would take the time for the router's.
     let of_client = body.get_doc("$clusterTime");
-    if let Some(time) = router.times.newest_of(of_client) {
+    let of_client = of_client.filter(|_| !cx.server.auth.required);
+    // A message of the greatest length has no room for it.
+    let beside = cx.request.sequences.iter();
+    let beside: usize = beside.map(|s| s.docs.as_bytes().len()).sum();
+    let has_room = body.byte_len() + beside < ROOMY;
+    if let Some(time) = router.times.newest_of(of_client).filter(|_| has_room) {
         w.field("$clusterTime", time);
     }
 }

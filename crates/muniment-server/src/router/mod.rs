@@ -76,6 +76,11 @@ impl Router {
         self.sets.all()
     }
 
+    /// Whether a cursor is that of a change stream.
+    pub fn is_of_change_stream(&self, id: i64) -> bool {
+        self.cursors.is_of_change_stream(id)
+    }
+
     /// How many cursors of clients are open on shards.
     pub fn open_cursors(&self) -> usize {
         self.cursors.len()

@@ -3,9 +3,10 @@
 use super::cursors::Entry;
 use super::forward::{ask, reach};
 use super::{Reach, Router, SetPool};
+use crate::auth;
 use crate::context::CommandContext;
 use crate::registry::{self, Routed};
-use crate::router::place::set_of;
+use crate::router::place::{self, set_of};
 use crate::router::sets::Reply;
 use muniment_value::args::Types;
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
@@ -13,6 +14,8 @@ use muniment_wire::client;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Longer commands are not kept with the cursors that they open.
+const LONGEST_KEPT: usize = 64 << 10;
 /// What a server says of itself in a reply, which the router says of itself.
 const OWN: [&str; 4] = ["$clusterTime", "$configTime", "ok", "topologyVersion"];
 
@@ -23,10 +26,18 @@ const OWN: [&str; 4] = ["$clusterTime", "$configTime", "ok", "topologyVersion"];
 pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     match cx.spec.routed {
         Routed::Refused => Err(registry::unknown(cx.request.name)),
+        Routed::NotYet => Err(Error::new(
+            Code::IllegalOperation,
+            format!(
+                "{} is not there yet at a router: run it on the configuration's set and on each shard",
+                cx.spec.name
+            ),
+        )),
         Routed::Here => (cx.spec.run)(cx),
         Routed::Config => to(cx, router, &Arc::clone(&router.config)),
         Routed::Database => {
             let set = set_of(cx, router, cx.db())?;
+            place::check(cx, router, &set)?;
             to(cx, router, &set)
         }
         Routed::By(run) => run(cx, router),
@@ -89,13 +100,25 @@ fn opened(
     let Some(id) = id.filter(|id| *id != 0) else {
         return Ok(());
     };
+    if cx.spec.continues_cursor() {
+        return Ok(());
+    }
+    let owner = cx.cursor_owner();
+    let body = cx.request.body;
+    // As a member does, a router keeps no very long one; its cursor ends when rights change.
+    let command = match body.byte_len() <= LONGEST_KEPT {
+        true => body.to_buf(),
+        false => DocBuf::new(),
+    };
     let entry = Entry {
         set: Arc::clone(set),
         host: host.to_string(),
-        user: cx.cursor_owner().user,
+        user: owner.user,
+        as_of: owner.as_of,
+        command: Arc::new(command),
         used: Instant::now(),
     };
-    match router.cursors.insert(id, entry) || cx.spec.continues_cursor() {
+    match router.cursors.insert(id, entry) {
         true => Ok(()),
         false => Err(Error::internal(format!(
             "two cursors have the number {id}: run the command again"
@@ -113,6 +136,13 @@ pub fn get_more(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     };
     let user = cx.cursor_owner().user;
     let entry = router.cursors.get(id, user.as_ref())?;
+    // If rights have changed since the cursor was opened, its user has to be allowed to open it still.
+    if let Some(user) = auth::user_of(cx.server, cx.local)
+        && user.generation != entry.as_of
+        && !auth::may_still(cx.request, &user, entry.command.as_doc())
+    {
+        return Err(auth::refused(cx.spec, cx.request));
+    }
     let reach = Reach::Host(&entry.host);
     let reply = ask(cx, router, &entry.set, cx.request.body, reach)?;
     let cursor = reply.body.as_doc().get_doc("cursor");
@@ -122,7 +152,9 @@ pub fn get_more(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
         .as_doc()
         .get("code")
         .and_then(|v| v.as_i64_exact());
-    if next == Some(0) || code == Some(i64::from(Code::CursorNotFound.0)) {
+    // After any error the member has the cursor no more, except if it only waited in vain.
+    let ended = code.is_some_and(|code| code != i64::from(Code::MaxTimeMSExpired.0));
+    if next == Some(0) || ended {
         router.cursors.remove(id);
     }
     back(cx, router, &entry.set, &reply)
@@ -189,7 +221,13 @@ pub fn end_transaction(cx: &mut CommandContext<'_>, router: &Router) -> Result<(
     let named = token.and_then(|t| t.get_str("recoveryShardId"));
     let set = match (known, named) {
         (Some(set), _) => set,
-        (None, Some(name)) => router.catalog.shard(&**cx.op, router, name)?,
+        // The name is that of the set.
+        (None, Some(name)) => {
+            let shards = router.catalog.shards(&**cx.op, router)?;
+            let mut sets = shards.into_iter().map(|(_, set)| set);
+            sets.find(|set| set.name == name)
+                .ok_or_else(|| Error::new(Code::ShardNotFound, format!("Shard {name} not found")))?
+        }
         (None, None) => {
             return Err(Error::new(
                 Code::NoSuchTransaction,
@@ -207,4 +245,59 @@ fn tell(cx: &mut CommandContext<'_>, set: &SetPool) {
         let token = doc! { "recoveryShardId": set.name.as_str() };
         cx.reply.field("recoveryToken", token);
     }
+}
+
+/// Runs a command on sessions here and on all shards, where the sessions are the same.
+///
+/// # Errors
+/// Those of the command, here or there.
+pub fn everywhere(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    (cx.spec.run)(cx)?;
+    let body = with_user(cx);
+    let mut sets = vec![Arc::clone(&router.config)];
+    sets.extend(
+        router
+            .catalog
+            .shards(&**cx.op, router)?
+            .into_iter()
+            .map(|(_, set)| set),
+    );
+    for set in sets {
+        let reply = ask(cx, router, &set, body.as_doc(), Reach::Primary)?;
+        client::check_ok(reply.body.as_doc())?;
+    }
+    Ok(())
+}
+
+/// The command, whose sessions are those of the connection's user also for a server that does not know that user.
+fn with_user(cx: &CommandContext<'_>) -> DocBuf {
+    let user = auth::user_of(cx.server, cx.local);
+    let mut body = DocBuf::new();
+    for (i, e) in cx.request.body.iter().enumerate() {
+        let (Some(user), Some(list), 0) = (&user, e.value().as_array(), i) else {
+            body.append_elem(e);
+            continue;
+        };
+        let mut all = ArrayBuf::new();
+        for v in list.values() {
+            match v.as_doc() {
+                Some(d) if d.get("id").is_some() && d.get("uid").is_none() => {
+                    let mut d = d.to_buf();
+                    d.append(
+                        "uid",
+                        Value::Binary {
+                            subtype: 0,
+                            bytes: &user.digest,
+                        },
+                    );
+                    all.push(d);
+                }
+                _ => {
+                    all.push(v);
+                }
+            }
+        }
+        body.append(e.name(), all);
+    }
+    body
 }

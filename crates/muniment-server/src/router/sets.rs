@@ -22,6 +22,14 @@ const LOOKING: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(100);
 /// Most connections to a member that are kept while nothing uses them.
 const MOST_IDLE: usize = 256;
+/// All members are asked again after this time, for reads of secondaries.
+const ALL_EVERY: Duration = Duration::from_secs(10);
+/// After so long without an answer, the member is asked whether it is still there.
+const SILENCE: Duration = Duration::from_secs(5);
+/// The longest pause within a message.
+const WITHIN: Duration = Duration::from_secs(30);
+/// A connection that has carried a longer message is not kept, since its buffers have grown.
+const LARGE: usize = 1 << 20;
 /// How often a thread that waits for a reply looks whether its operation has to end.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -30,6 +38,8 @@ const LOOK: Duration = Duration::from_millis(50);
 pub enum Reach<'h> {
     /// The primary.
     Primary,
+    /// The primary, or a secondary if there is none.
+    PrimaryPreferred,
     /// A secondary, or the primary if there is none.
     SecondaryPreferred,
     /// A secondary.
@@ -70,7 +80,16 @@ impl Sets {
                 idle: Mutex::default(),
             })
         };
-        Arc::clone(all.entry(address.name.clone()).or_insert_with(made))
+        let set = Arc::clone(all.entry(address.name.clone()).or_insert_with(made));
+        // The members may have moved.
+        let mut known = set.known.lock();
+        for host in &address.hosts {
+            if !known.hosts.contains(host) {
+                known.hosts.push(host.clone());
+            }
+        }
+        drop(known);
+        set
     }
 
     /// All sets.
@@ -87,6 +106,8 @@ struct Known {
     secondaries: Vec<String>,
     /// Counts the choices among the secondaries.
     turn: usize,
+    /// When all members were last asked.
+    looked: Option<Instant>,
 }
 
 /// The connections to one set.
@@ -125,8 +146,13 @@ impl SetPool {
     pub fn ask(&self, out: &Outgoing<'_>, on: &dyn Interrupt) -> Result<Reply> {
         let until = Instant::now() + LOOKING;
         let mut repeats = 0;
+        let mut broken = None;
         loop {
-            let host = self.choose(out.reach, until, on)?;
+            let host = match self.choose(out.reach, until, on) {
+                Ok(host) => host,
+                // The first attempt may have been executed, which the client has to know.
+                Err(e) => return Err(broken.unwrap_or(e)),
+            };
             let mut c = match self.connection(&host) {
                 Ok(c) => c,
                 Err(e) if e.code() == Code::AuthenticationFailed => return Err(e),
@@ -139,9 +165,11 @@ impl SetPool {
                     continue;
                 }
             };
-            match exchange(&mut c, out.message, on) {
+            match self.exchange(&host, &mut c, out.message, on) {
                 Ok(body) => {
-                    self.keep(&host, c);
+                    if out.message.len().max(body.as_doc().byte_len()) <= LARGE {
+                        self.keep(&host, c);
+                    }
                     let again = leads_no_more(body.as_doc(), out.repeatable);
                     let fixed = matches!(out.reach, Reach::Host(_));
                     if again && !fixed && Instant::now() < until {
@@ -158,6 +186,7 @@ impl SetPool {
                     if !out.repeatable || repeats > 2 {
                         return Err(e);
                     }
+                    broken = Some(e);
                 }
             }
         }
@@ -185,10 +214,17 @@ impl SetPool {
 
     /// The member that is asked.
     fn choose(&self, reach: Reach<'_>, until: Instant, on: &dyn Interrupt) -> Result<String> {
+        let wants_all = matches!(reach, Reach::Secondary | Reach::SecondaryPreferred);
         loop {
-            if let Some(host) = self.known.lock().pick(reach) {
+            let mut known = self.known.lock();
+            let is_stale = known.looked.is_none_or(|at| at.elapsed() > ALL_EVERY);
+            let looks = wants_all && is_stale;
+            if looks {
+                known.looked = Some(Instant::now());
+            } else if let Some(host) = known.pick(reach) {
                 return Ok(host);
             }
+            drop(known);
             let mut told = Error::new(Code::HostUnreachable, "no member is known");
             let hosts = self.known.lock().hosts.clone();
             for host in &hosts {
@@ -200,7 +236,7 @@ impl SetPool {
                     },
                     Err(e) => told = e,
                 }
-                if self.known.lock().pick(reach).is_some() {
+                if !looks && self.known.lock().pick(reach).is_some() {
                     break;
                 }
             }
@@ -211,6 +247,7 @@ impl SetPool {
                 let mode = match reach {
                     Reach::Primary | Reach::Host(_) => "primary",
                     Reach::Secondary => "secondary",
+                    Reach::PrimaryPreferred => "primaryPreferred",
                     Reach::SecondaryPreferred => "secondaryPreferred",
                 };
                 return Err(Error::new(
@@ -231,7 +268,7 @@ impl SetPool {
         let mut c = self.connection(host)?;
         c.set_timeout(Some(STEP))?;
         let reply = c.hello()?;
-        c.set_timeout(None)?;
+        c.set_timeout(Some(WITHIN))?;
         self.keep(host, c);
         Ok(reply)
     }
@@ -298,8 +335,29 @@ impl SetPool {
             }
         }
         let mut c = self.caller.call(host, host, STEP)?;
-        c.set_timeout(None)?;
+        c.set_timeout(Some(WITHIN))?;
         Ok(c)
+    }
+
+    /// Sends a message and waits for its reply. The connection must not be used again after an error.
+    fn exchange(
+        &self,
+        host: &str,
+        c: &mut Connection,
+        message: &[u8],
+        on: &dyn Interrupt,
+    ) -> Result<DocBuf> {
+        c.send_bytes(message)?;
+        let mut heard = Instant::now();
+        while !c.stream().wait_for_bytes(LOOK) {
+            on.check()?;
+            if heard.elapsed() > SILENCE {
+                // It may be busy with this command, or gone without a word.
+                self.caller.call(host, host, STEP)?.hello()?;
+                heard = Instant::now();
+            }
+        }
+        Ok(c.recv()?.body.to_buf())
     }
 
     fn keep(&self, host: &str, c: Connection) {
@@ -317,6 +375,7 @@ impl Known {
         match reach {
             Reach::Host(host) => Some(host.to_string()),
             Reach::Primary => primary,
+            Reach::PrimaryPreferred => primary.or_else(|| self.secondaries.first().cloned()),
             Reach::Secondary | Reach::SecondaryPreferred => {
                 self.turn = self.turn.wrapping_add(1);
                 let n = self.secondaries.len().max(1);
@@ -330,8 +389,8 @@ impl Known {
     }
 }
 
-/// Whether a reply says that the member does not lead, so that the command has to go to another one: it was not
-/// executed, or may be executed twice.
+/// Whether a reply says that the member does not lead, and the command may be executed twice, so that it is sent to
+/// another one.
 fn leads_no_more(reply: Doc<'_>, repeatable: bool) -> bool {
     let code = |d: Doc<'_>| {
         let code = d.get("code").and_then(|v| v.as_i64_exact());
@@ -341,9 +400,11 @@ fn leads_no_more(reply: Doc<'_>, repeatable: bool) -> bool {
         return false;
     }
     match code(reply) {
-        Some(Code::NotWritablePrimary | Code::NotPrimaryNoSecondaryOk) => true,
+        // A batch of which a part was executed ends with the first of these, too.
         Some(
-            Code::InterruptedDueToReplStateChange
+            Code::NotWritablePrimary
+            | Code::NotPrimaryNoSecondaryOk
+            | Code::InterruptedDueToReplStateChange
             | Code::PrimarySteppedDown
             | Code::ShutdownInProgress
             | Code::InterruptedAtShutdown
@@ -353,11 +414,56 @@ fn leads_no_more(reply: Doc<'_>, repeatable: bool) -> bool {
     }
 }
 
-/// Sends a message and waits for its reply. The connection must not be used again after an error.
-fn exchange(c: &mut Connection, message: &[u8], on: &dyn Interrupt) -> Result<DocBuf> {
-    c.send_bytes(message)?;
-    while !c.stream().wait_for_bytes(LOOK) {
-        on.check()?;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muniment_value::doc;
+
+    /// A part of a batch may have been executed before its member ceased to lead.
+    #[test]
+    fn only_what_may_be_executed_twice_is_sent_again() {
+        let refused = |code: Code| doc! { "ok": 0.0, "code": code.0 };
+        for code in [
+            Code::NotWritablePrimary,
+            Code::NotPrimaryNoSecondaryOk,
+            Code::InterruptedDueToReplStateChange,
+            Code::ShutdownInProgress,
+        ] {
+            let reply = refused(code);
+            assert!(leads_no_more(reply.as_doc(), true));
+            assert!(!leads_no_more(reply.as_doc(), false));
+        }
+        assert!(!leads_no_more(refused(Code::BadValue).as_doc(), true));
+        assert!(!leads_no_more(
+            doc! { "ok": 1.0, "code": 10107 }.as_doc(),
+            true
+        ));
     }
-    Ok(c.recv()?.body.to_buf())
+
+    #[test]
+    fn members_are_chosen_as_the_read_preference_says() {
+        let mut known = Known {
+            primary: Some("p:1".into()),
+            secondaries: vec!["s:1".into(), "s:2".into()],
+            ..Known::default()
+        };
+        assert_eq!(known.pick(Reach::Primary).as_deref(), Some("p:1"));
+        assert_eq!(known.pick(Reach::PrimaryPreferred).as_deref(), Some("p:1"));
+        let turns = [0; 4].map(|_| known.pick(Reach::Secondary));
+        assert_ne!(turns[0], turns[1]);
+        assert_eq!(turns[0], turns[2]);
+        known.primary = None;
+        assert_eq!(known.pick(Reach::PrimaryPreferred).as_deref(), Some("s:1"));
+        assert_eq!(known.pick(Reach::Primary), None);
+        known = Known {
+            primary: Some("p:1".into()),
+            ..Known::default()
+        };
+        assert_eq!(known.pick(Reach::Secondary), None);
+        assert_eq!(
+            known.pick(Reach::SecondaryPreferred).as_deref(),
+            Some("p:1")
+        );
+        assert_eq!(known.pick(Reach::Host("h:1")).as_deref(), Some("h:1"));
+    }
 }

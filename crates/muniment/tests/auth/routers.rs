@@ -82,6 +82,43 @@ fn users_of_the_configuration_log_in_at_every_router() {
     let more = format!("{{getMore: NumberLong('{id}'), collection: 'c'}}");
     expect(root, "own", 13, &[&more]);
     run(&mut all[0], "own", &more);
+    // A user sees the databases and collections that it may do anything with.
+    let listed = run(&mut all[0], "admin", "{listDatabases: 1, nameOnly: true}");
+    let listed = listed.as_doc().to_display();
+    assert!(
+        listed.contains("own") && !listed.contains("config"),
+        "{listed}"
+    );
+    run(root, "other", "{insert: 'hidden', documents: [{}]}");
+    let names = "{listCollections: 1, nameOnly: true, authorizedCollections: true}";
+    let listed = run(&mut all[0], "other", names).as_doc().to_display();
+    assert!(!listed.contains("hidden"), "{listed}");
+    let listed = run(&mut all[0], "own", names).as_doc().to_display();
+    assert!(
+        listed.contains("'c'") || listed.contains("\"c\""),
+        "{listed}"
+    );
+    // A user's word does not move the clock of the cluster.
+    let far = doc! { "clusterTime": Value::Timestamp { t: u32::MAX / 2, i: 1 } };
+    all[0]
+        .command("own", &doc! { "find": "c", "$clusterTime": far })
+        .unwrap();
+    let reply = all[0].command(
+        "own",
+        &doc! { "insert": "c", "documents": muniment_value::array![doc! { "_id": "t" }] },
+    );
+    let time = reply
+        .unwrap()
+        .as_doc()
+        .get("operationTime")
+        .unwrap()
+        .to_display();
+    assert!(!time.contains(&(u32::MAX / 2).to_string()), "{time}");
+    // A cursor that is open ends with the right to open it.
+    let opened = run(&mut all[1], "own", "{find: 'c', batchSize: 1}");
+    let cursor = opened.as_doc().get_doc("cursor").unwrap();
+    let id = cursor.get("id").unwrap().as_i64_exact().unwrap();
+    let kept = format!("{{getMore: NumberLong('{id}'), collection: 'c', batchSize: 1}}");
     // A session is its user's, too, on the shard.
     let session = "lsid: {id: UUID('00000000-0000-4000-8000-000000000001')}";
     let begin = format!(
@@ -103,6 +140,7 @@ fn users_of_the_configuration_log_in_at_every_router() {
             (code(c, "own", "{find: 'c'}") == 13).then_some(())
         });
     }
+    expect(&mut all[1], "own", 13, &[&kept]);
     run(root, "own", "{dropUser: 'u'}");
     for (router, c) in routers.iter().zip(&mut all) {
         router.until("the user is gone", || is_logged_out(c).then_some(()));
