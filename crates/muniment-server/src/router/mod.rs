@@ -1,8 +1,8 @@
 //! A router: it holds no data, and passes commands on to the shards that do.
 //!
 //! A command comes on the same road as on any server, and its `CommandSpec` says what a router does with it
-//! ([`Routed`](crate::registry::Routed)): the router runs it itself, or passes it on as it came, with the time of the cluster and the
-//! user's session. The reply is passed back as the shard wrote it.
+//! ([`Routed`](crate::registry::Routed)): the router runs it itself, or passes it on as it came, with the time of
+//! the cluster and the user's session. The reply is passed back as the shard wrote it.
 //!
 //! Invariants: what a router knows of the cluster is what the configuration's set has acknowledged by a
 //! majority; the database of a cluster stays on the shard that was chosen for it, so what was read of that once
