@@ -338,14 +338,38 @@ fn a_transaction_is_on_one_shard() {
         "admin",
         &format!("{{commitTransaction: 1, {rest}, {token}}}"),
     );
+    // Databases that are not there yet are made on the shard that the transaction is on.
+    let first = within(5, ", startTransaction: true");
+    run(&mut c, "fresh0", &format!("{{find: 'c', {first}}}"));
+    let rest = within(5, "");
+    for db in ["fresh1", "fresh2", "fresh3"] {
+        run(
+            &mut c,
+            db,
+            &format!("{{insert: 'c', documents: [{{_id: 1}}], {rest}}}"),
+        );
+    }
+    run(
+        &mut c,
+        "admin",
+        &format!("{{commitTransaction: 1, {rest}}}"),
+    );
+    for db in ["fresh1", "fresh2", "fresh3"] {
+        assert_eq!(shard_of(&mut c, db), "s0");
+        assert_eq!(reader.find_all(db, &shell("{find: 'c'}")).unwrap().len(), 1);
+    }
+    // What only removes makes no database.
+    run(&mut c, "nowhere", "{dropDatabase: 1}");
+    let none = "{find: 'databases', filter: {_id: 'nowhere'}}";
+    assert!(c.find_all("config", &shell(none)).unwrap().is_empty());
     // One that is aborted leaves nothing.
-    let first = within(2, ", startTransaction: true");
+    let first = within(6, ", startTransaction: true");
     run(
         &mut c,
         "b",
         &format!("{{insert: 'c', documents: [{{_id: 7}}], {first}}}"),
     );
-    let rest = within(2, "");
+    let rest = within(6, "");
     run(&mut c, "admin", &format!("{{abortTransaction: 1, {rest}}}"));
     assert_eq!(
         reader.find_all("b", &shell("{find: 'c'}")).unwrap().len(),
@@ -467,6 +491,13 @@ fn what_needs_several_shards_is_refused() {
         "{setDefaultRWConcern: 1, defaultWriteConcern: {w: 1}}",
         20,
     );
+    let tags = "$readPreference: {mode: 'secondary', tags: [{dc: 'east'}]}";
+    fails(&mut c, "a", &format!("{{find: 'c', {tags}}}"), 20);
+    run(
+        &mut c,
+        "a",
+        "{find: 'c', $readPreference: {mode: 'primaryPreferred', tags: [{}]}}",
+    );
     // What the cluster knows of itself stays.
     fails(&mut c, "config", "{dropDatabase: 1}", 20);
     fails(&mut c, "config", "{drop: 'databases'}", 20);
@@ -577,4 +608,42 @@ fn a_member_that_is_frozen_is_given_up() {
     );
     testkit::thaw(pid);
     assert_eq!(c.find_all("d", &shell("{find: 'c'}")).unwrap().len(), 2);
+}
+
+/// A statement that fails on its way, and may have been executed, does not become a part of what is committed.
+#[test]
+fn a_transaction_of_which_a_statement_failed_here_is_not_committed() {
+    let cluster = Cluster::start(1, 1, 1);
+    let mut c = cluster.connect();
+    run(&mut c, "d", "{insert: 'c', documents: [{_id: 0}]}");
+    let pid = cluster.shards[0].members[0].pid().unwrap();
+    let rest = format!("{S}, txnNumber: NumberLong(1), autocommit: false");
+    run(
+        &mut c,
+        "d",
+        &format!("{{insert: 'c', documents: [{{_id: 1}}], startTransaction: true, {rest}}}"),
+    );
+    // The shard stands still, and the client gives up.
+    testkit::freeze(pid);
+    let e = c.command(
+        "d",
+        &shell(&format!(
+            "{{insert: 'c', documents: [{{_id: 2}}], maxTimeMS: 300, {rest}}}"
+        )),
+    );
+    assert_eq!(e.unwrap_err().code().0, 50);
+    testkit::thaw(pid);
+    fails(
+        &mut c,
+        "admin",
+        &format!("{{commitTransaction: 1, {rest}}}"),
+        251,
+    );
+    fails(
+        &mut c,
+        "d",
+        &format!("{{insert: 'c', documents: [{{_id: 3}}], {rest}}}"),
+        251,
+    );
+    assert_eq!(c.find_all("d", &shell("{find: 'c'}")).unwrap().len(), 1);
 }

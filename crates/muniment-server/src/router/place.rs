@@ -3,7 +3,7 @@
 use super::{Router, SetPool};
 use crate::context::CommandContext;
 use crate::registry::Kind;
-use muniment_value::{Code, Doc, Error, Result};
+use muniment_value::{Code, Doc, Error, Result, Value};
 use std::sync::Arc;
 
 /// The databases that are in the configuration's set.
@@ -27,13 +27,34 @@ pub fn set_of(cx: &CommandContext<'_>, router: &Router, db: &str) -> Result<Arc<
     let writes = matches!(cx.spec.kind, Kind::Write | Kind::Ddl)
         || cx.spec.makes_collections
         || (cx.spec.writes_output)(cx.request.body);
-    let creates = writes.then_some(None);
+    // What removes things makes no database.
+    let removes = cx.spec.drops_collection || cx.spec.name == "dropDatabase";
+    let on = bound(cx, router)?;
+    let wanted = on.as_ref().map(|(name, _)| name.as_str());
+    let creates = (writes && !removes).then_some(wanted);
     if let Some(set) = router.catalog.database(&**cx.op, router, db, creates)? {
+        return Ok(set);
+    }
+    if let Some((_, set)) = on {
         return Ok(set);
     }
     let any = router.catalog.shards(&**cx.op, router)?.into_iter().next();
     any.map(|(_, set)| set)
         .ok_or_else(|| Error::new(Code::ShardNotFound, "No shards found"))
+}
+
+/// The shard that the command's transaction is on: a database that is not there yet is looked for, and made, there.
+fn bound(cx: &CommandContext<'_>, router: &Router) -> Result<Option<(String, Arc<SetPool>)>> {
+    let session = cx.generic.session.filter(|_| cx.generic.in_transaction());
+    let known = session
+        .zip(cx.generic.txn_number)
+        .and_then(|(session, number)| router.transactions.of(&session, number));
+    let Some((set, _)) = known.filter(|_| cx.generic.start_transaction.is_none()) else {
+        return Ok(None);
+    };
+    let shards = router.catalog.shards(&**cx.op, router)?;
+    let mut shards = shards.into_iter();
+    Ok(shards.find(|(_, of)| of.name == set.name))
 }
 
 /// Refuses what would not be right on the set that the command goes to.
@@ -53,6 +74,12 @@ pub fn check(cx: &CommandContext<'_>, router: &Router, set: &SetPool) -> Result<
             "the output is to go to the database {target}, which is on another shard: that is not there yet"
         ));
     }
+    if cx.spec.kind == Kind::Read && asks_for_tags(body) {
+        return refused(
+            "a router goes by the mode of a read preference, and not by tags or maxStalenessSeconds yet"
+                .to_string(),
+        );
+    }
     let drops = cx.spec.drops_collection || cx.spec.name == "dropDatabase";
     if drops && cx.db() == "config" {
         return refused("the database config holds what the cluster knows of itself".to_string());
@@ -67,6 +94,18 @@ pub fn check(cx: &CommandContext<'_>, router: &Router, set: &SetPool) -> Result<
         ));
     }
     Ok(())
+}
+
+/// Whether the read preference wants more than a mode. A list with one empty document wants nothing.
+fn asks_for_tags(body: Doc<'_>) -> bool {
+    let Some(preference) = body.get_doc("$readPreference") else {
+        return false;
+    };
+    let tags = preference.get_array("tags").unwrap_or(Doc::EMPTY);
+    let is_tag = |v: Value<'_>| v.as_doc().is_some_and(|d| !d.is_empty());
+    let stale = preference.get("maxStalenessSeconds");
+    let stale = stale.and_then(|v| v.as_i64_exact()).unwrap_or(0);
+    tags.values().any(is_tag) || stale > 0
 }
 
 /// The database that a pipeline or mapReduce writes to, if it names one.

@@ -2,12 +2,14 @@
 
 use super::cursors::Entry;
 use super::forward::{ask, reach};
+use super::transactions::ended;
 use super::{Reach, Router, SetPool};
 use crate::auth;
 use crate::context::CommandContext;
-use crate::registry::{self, Routed};
+use crate::registry::{self, Ends, Routed};
 use crate::router::place::{self, set_of};
 use crate::router::sets::Reply;
+use muniment_storage::SessionKey;
 use muniment_value::args::Types;
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
 use muniment_wire::client;
@@ -49,16 +51,21 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
 /// # Errors
 /// Those of the way there, and the set's.
 pub fn to(cx: &mut CommandContext<'_>, router: &Router, set: &Arc<SetPool>) -> Result<()> {
-    if let (true, Some(session), Some(number)) = (
-        cx.generic.in_transaction(),
-        cx.generic.session,
-        cx.generic.txn_number,
-    ) {
-        let starts = cx.generic.start_transaction.is_some();
-        router.transactions.goes_to(session, number, starts, set)?;
-    }
-    let reply = ask(cx, router, set, cx.request.body, reach(cx))?;
+    let Some((session, number)) = transaction_of(cx) else {
+        let reply = ask(cx, router, set, cx.request.body, reach(cx))?;
+        return back(cx, router, set, &reply);
+    };
+    let starts = cx.generic.start_transaction.is_some();
+    router.transactions.goes_to(session, number, starts, set)?;
+    let reply = ask(cx, router, set, cx.request.body, reach(cx));
+    let reply = reply.inspect_err(|_| router.transactions.fails(&session, number))?;
     back(cx, router, set, &reply)
+}
+
+/// The session and the number of the transaction that the command is a statement of.
+fn transaction_of(cx: &CommandContext<'_>) -> Option<(SessionKey, i64)> {
+    let session = cx.generic.session.filter(|_| cx.generic.in_transaction());
+    session.zip(cx.generic.txn_number)
 }
 
 /// Passes a reply back. A cursor in it is continued by the router.
@@ -219,8 +226,15 @@ pub fn end_transaction(cx: &mut CommandContext<'_>, router: &Router) -> Result<(
         .and_then(|(session, number)| router.transactions.of(&session, number));
     let token = cx.request.body.get_doc("recoveryToken");
     let named = token.and_then(|t| t.get_str("recoveryShardId"));
+    let commits = cx.spec.ends_transaction == Some(Ends::Commit);
     let set = match (known, named) {
-        (Some(set), _) => set,
+        // The shard's part is aborted, whatever it is.
+        (Some((set, true)), _) if commits => {
+            let abort = abort_of(cx);
+            let _ = ask(cx, router, &set, abort.as_doc(), Reach::Primary);
+            return Err(ended(number.unwrap_or_default()));
+        }
+        (Some((set, _)), _) => set,
         // The name is that of the set.
         (None, Some(name)) => {
             let shards = router.catalog.shards(&**cx.op, router)?;
@@ -237,6 +251,17 @@ pub fn end_transaction(cx: &mut CommandContext<'_>, router: &Router) -> Result<(
     };
     let reply = ask(cx, router, &set, cx.request.body, Reach::Primary)?;
     back(cx, router, &set, &reply)
+}
+
+/// abortTransaction, instead of the commitTransaction that the client has sent.
+fn abort_of(cx: &CommandContext<'_>) -> DocBuf {
+    let mut abort = doc! { "abortTransaction": 1 };
+    for e in cx.request.body.iter().skip(1) {
+        if !["recoveryToken", "maxTimeMS"].contains(&e.name()) {
+            abort.append_elem(e);
+        }
+    }
+    abort
 }
 
 /// Tells the client which shard knows of its transaction.

@@ -7,7 +7,7 @@
 use crate::options::SetAddress;
 use muniment_member::{Caller, Trust};
 use muniment_op::Interrupt;
-use muniment_value::{Code, Doc, DocBuf, Error, Result};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value};
 use muniment_wire::Connection;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -103,6 +103,8 @@ impl Sets {
 struct Known {
     hosts: Vec<String>,
     primary: Option<String>,
+    /// The newest election that a primary told of.
+    election: [u8; 12],
     secondaries: Vec<String>,
     /// Counts the choices among the secondaries.
     turn: usize,
@@ -244,6 +246,8 @@ impl SetPool {
                 continue;
             }
             if Instant::now() >= until {
+                // The set may have been made anew, with elections of its own.
+                self.known.lock().election = [0; 12];
                 let mode = match reach {
                     Reach::Primary | Reach::Host(_) => "primary",
                     Reach::Secondary => "secondary",
@@ -293,7 +297,13 @@ impl SetPool {
             .collect();
         let is = |field| hello.get(field).is_some_and(|v| v.truthy());
         let me = hello.get_str("me").unwrap_or(host);
-        if is("isWritablePrimary") {
+        let election = match hello.get("electionId") {
+            Some(Value::ObjectId(id)) => id,
+            _ => [0; 12],
+        };
+        // One that was parted from the others may not know yet that it leads no more.
+        if is("isWritablePrimary") && election >= known.election {
+            known.election = election;
             known.primary = Some(me.to_string());
             known.secondaries.retain(|h| h != me);
             known.hosts = hosts;

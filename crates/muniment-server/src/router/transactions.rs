@@ -16,21 +16,32 @@ const KEPT: Duration = Duration::from_secs(35 * 60);
 /// So many sessions are remembered before those are looked for that can be forgotten.
 const MOST: usize = 10_000;
 
+/// So often those are looked for that can be forgotten.
+const SWEEP: Duration = Duration::from_secs(10);
+
 struct Entry {
     number: i64,
     set: Arc<SetPool>,
+    /// A statement has failed here, and the shard may have executed it: the transaction must not be committed.
+    failed: bool,
     used: Instant,
 }
 
 /// See the module's head.
 #[derive(Default)]
-pub struct Transactions(Mutex<HashMap<SessionKey, Entry>>);
+pub struct Transactions(Mutex<Sessions>);
+
+#[derive(Default)]
+struct Sessions {
+    all: HashMap<SessionKey, Entry>,
+    swept: Option<Instant>,
+}
 
 impl Transactions {
     /// Notes that a statement of a session's transaction goes to a shard. `starts`: it is its first.
     ///
     /// # Errors
-    /// 20 if the transaction is on another shard.
+    /// 20 if the transaction is on another shard; 251 after a statement of it has failed here.
     pub fn goes_to(
         &self,
         session: SessionKey,
@@ -39,8 +50,10 @@ impl Transactions {
         set: &Arc<SetPool>,
     ) -> Result<()> {
         let used = Instant::now();
-        let mut all = self.0.lock();
-        if all.len() >= MOST {
+        let mut sessions = self.0.lock();
+        let Sessions { all, swept } = &mut *sessions;
+        if all.len() >= MOST && swept.is_none_or(|at| at.elapsed() > SWEEP) {
+            *swept = Some(used);
             all.retain(|_, e| used.saturating_duration_since(e.used) < KEPT);
         }
         if let Some(entry) = all.get_mut(&session)
@@ -48,6 +61,9 @@ impl Transactions {
             && !starts
         {
             entry.used = used;
+            if entry.failed {
+                return Err(ended(number));
+            }
             return match entry.set.name == set.name {
                 true => Ok(()),
                 false => Err(Error::new(
@@ -61,14 +77,38 @@ impl Transactions {
             };
         }
         let set = Arc::clone(set);
-        all.insert(session, Entry { number, set, used });
+        let failed = false;
+        let entry = Entry {
+            number,
+            set,
+            failed,
+            used,
+        };
+        all.insert(session, entry);
         Ok(())
     }
 
-    /// The shard that has a transaction.
-    pub fn of(&self, session: &SessionKey, number: i64) -> Option<Arc<SetPool>> {
-        let all = self.0.lock();
-        let entry = all.get(session).filter(|e| e.number == number);
-        entry.map(|e| Arc::clone(&e.set))
+    /// Notes that a statement of a transaction has failed here, on the way to its shard or back.
+    pub fn fails(&self, session: &SessionKey, number: i64) {
+        let mut sessions = self.0.lock();
+        let entry = sessions.all.get_mut(session);
+        if let Some(entry) = entry.filter(|e| e.number == number) {
+            entry.failed = true;
+        }
     }
+
+    /// The shard that has a transaction, and whether a statement of it has failed here.
+    pub fn of(&self, session: &SessionKey, number: i64) -> Option<(Arc<SetPool>, bool)> {
+        let sessions = self.0.lock();
+        let entry = sessions.all.get(session).filter(|e| e.number == number);
+        entry.map(|e| (Arc::clone(&e.set), e.failed))
+    }
+}
+
+/// 251 NoSuchTransaction.
+pub fn ended(number: i64) -> Error {
+    Error::new(
+        Code::NoSuchTransaction,
+        format!("Transaction with {{ txnNumber: {number} }} has been aborted."),
+    )
 }
