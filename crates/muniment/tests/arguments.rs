@@ -116,7 +116,7 @@ fn bare(spec: &CommandSpec) -> DocBuf {
 #[test]
 fn fields_of_wrong_types_are_14() {
     let (_server, mut c) = start();
-    for spec in registry() {
+    for spec in registry().iter().filter(|spec| !spec.of_router) {
         for field in spec.fields.iter().filter(|f| f.types != Types::ANY) {
             for v in values() {
                 let nullish = matches!(v, Value::Null | Value::Undefined);

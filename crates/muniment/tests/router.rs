@@ -479,12 +479,17 @@ fn what_needs_several_shards_is_refused() {
     let all =
         "{aggregate: 1, pipeline: [{$changeStream: {allChangesForCluster: true}}], cursor: {}}";
     fails(&mut c, "admin", all, 20);
-    fails(
-        &mut c,
-        "admin",
-        "{aggregate: 1, pipeline: [{$currentOp: {}}], cursor: {}}",
-        20,
-    );
+    // The router's own operations, which killOp ends, too, and its sessions.
+    let own = "{aggregate: 1, pipeline: [{$currentOp: {}}], cursor: {batchSize: 1}}";
+    let own = c.find_all("admin", &shell(own)).unwrap();
+    let address = cluster.routers[0].address();
+    let port = address.rsplit_once(':').unwrap().1;
+    assert!(text(own[0].as_doc(), "host").ends_with(port), "{own:?}");
+    let sessions = "{aggregate: 1, pipeline: [{$listLocalSessions: {}}], cursor: {}}";
+    run(&mut c, "admin", sessions);
+    // Errors of the router's own tell a time, too.
+    let e = c.command_raw("local", &shell("{find: 'c'}")).unwrap();
+    assert!(e.as_doc().get("operationTime").is_some(), "{e:?}");
     fails(
         &mut c,
         "admin",
@@ -610,6 +615,26 @@ fn a_member_that_is_frozen_is_given_up() {
     assert_eq!(c.find_all("d", &shell("{find: 'c'}")).unwrap().len(), 2);
 }
 
+/// Waits until no thread of a process runs that was frozen.
+fn stands_still(pid: u32) {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let all_stopped = threads.filter_map(Result::ok).all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat"));
+            stat.is_ok_and(|stat| {
+                stat.rsplit_once(") ")
+                    .is_some_and(|(_, s)| s.starts_with('T'))
+            })
+        });
+        if all_stopped {
+            return;
+        }
+        assert!(Instant::now() < end, "a thread of the frozen process runs");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// A statement that fails on its way, and may have been executed, does not become a part of what is committed.
 #[test]
 fn a_transaction_of_which_a_statement_failed_here_is_not_committed() {
@@ -625,6 +650,7 @@ fn a_transaction_of_which_a_statement_failed_here_is_not_committed() {
     );
     // The shard stands still, and the client gives up.
     testkit::freeze(pid);
+    stands_still(pid);
     let e = c.command(
         "d",
         &shell(&format!(

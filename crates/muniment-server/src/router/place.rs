@@ -74,7 +74,9 @@ pub fn check(cx: &CommandContext<'_>, router: &Router, set: &SetPool) -> Result<
             "the output is to go to the database {target}, which is on another shard: that is not there yet"
         ));
     }
-    if cx.spec.kind == Kind::Read && asks_for_tags(body) {
+    // What writes goes to the primary anyway.
+    let reads = cx.spec.kind == Kind::Read && !(cx.spec.writes_output)(body);
+    if reads && asks_for_tags(body) {
         return refused(
             "a router goes by the mode of a read preference, and not by tags or maxStalenessSeconds yet"
                 .to_string(),
@@ -84,16 +86,23 @@ pub fn check(cx: &CommandContext<'_>, router: &Router, set: &SetPool) -> Result<
     if drops && cx.db() == "config" {
         return refused("the database config holds what the cluster knows of itself".to_string());
     }
-    let stages = body.get_array("pipeline").unwrap_or(Doc::EMPTY);
-    let first = stages.values().next().and_then(|v| v.as_doc()?.first());
-    let first = first.map_or("", |e| e.name());
-    let of_all = first == "$changeStream" && cx.db() == "admin";
-    if of_all || matches!(first, "$currentOp" | "$listLocalSessions") {
-        return refused(format!(
-            "{first} over all shards is not there yet: open it on a database, or on a shard"
-        ));
+    if first_stage(body) == "$changeStream" && cx.db() == "admin" {
+        return refused(
+            "a change stream over all shards is not there yet: open it on a database".to_string(),
+        );
     }
     Ok(())
+}
+
+/// Whether a pipeline is about the server that runs it: its operations or its sessions. So is `killOp`.
+pub fn is_of_router(body: Doc<'_>) -> bool {
+    matches!(first_stage(body), "$currentOp" | "$listLocalSessions")
+}
+
+fn first_stage(body: Doc<'_>) -> &str {
+    let stages = body.get_array("pipeline").unwrap_or(Doc::EMPTY);
+    let first = stages.values().next().and_then(|v| v.as_doc()?.first());
+    first.map_or("", |e| e.name())
 }
 
 /// Whether the read preference wants more than a mode. A list with one empty document wants nothing.

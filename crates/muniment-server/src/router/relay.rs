@@ -37,6 +37,7 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
         )),
         Routed::Here => (cx.spec.run)(cx),
         Routed::Config => to(cx, router, &Arc::clone(&router.config)),
+        Routed::Database if place::is_of_router(cx.request.body) => (cx.spec.run)(cx),
         Routed::Database => {
             let set = set_of(cx, router, cx.db())?;
             place::check(cx, router, &set)?;
@@ -142,7 +143,11 @@ pub fn get_more(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
         return Err(Error::internal("a cursor id that is no long"));
     };
     let user = cx.cursor_owner().user;
-    let entry = router.cursors.get(id, user.as_ref())?;
+    let entry = match router.cursors.get(id, user.as_ref()) {
+        // It may be one of the router's own operations or sessions.
+        Err(e) if e.code() == Code::CursorNotFound => return (cx.spec.run)(cx),
+        entry => entry?,
+    };
     // If rights have changed since the cursor was opened, its user has to be allowed to open it still.
     if let Some(user) = auth::user_of(cx.server, cx.local)
         && user.generation != entry.as_of

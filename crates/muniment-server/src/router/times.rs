@@ -41,9 +41,17 @@ impl Times {
         let Some(newest) = self.newest().filter(|_| out.len() >= start + 5) else {
             return;
         };
+        let at = newest.as_doc().get("clusterTime").map(times_of);
+        let reply = out.get(start..).map_or(Doc::EMPTY, Doc::new);
+        let has_operation = reply.get("operationTime").is_some();
         out.pop();
         out.extend_from_slice(b"\x03$clusterTime\0");
         out.extend_from_slice(newest.as_bytes());
+        // Errors of the router's own have none. Nothing that the client has seen is later.
+        if let (false, Some(at)) = (has_operation, at) {
+            out.extend_from_slice(b"\x11operationTime\0");
+            out.extend_from_slice(&at.0.to_le_bytes());
+        }
         out.push(0);
         let length = u32::try_from(out.len() - start).unwrap_or(u32::MAX);
         if let Some(head) = out.get_mut(start..start + 4) {
