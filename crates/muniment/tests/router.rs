@@ -572,6 +572,19 @@ fn a_shard_may_have_a_name_of_its_own() {
     let mut other = cluster.routers[1].connect();
     let commit =
         format!("{{commitTransaction: 1, {rest}, recoveryToken: {{recoveryShardId: '{token}'}}}}");
+    // One that was not committed is aborted, since its own router may know of a statement that has failed.
+    fails(&mut other, "admin", &commit, 251);
+    let rest = format!("{S}, txnNumber: NumberLong(2), autocommit: false");
+    let insert =
+        format!("{{insert: 'c', documents: [{{_id: 2}}], startTransaction: true, {rest}}}");
+    run(&mut c, "d", &insert);
+    run(
+        &mut c,
+        "admin",
+        &format!("{{commitTransaction: 1, {rest}}}"),
+    );
+    let commit =
+        format!("{{commitTransaction: 1, {rest}, recoveryToken: {{recoveryShardId: '{token}'}}}}");
     run(&mut other, "admin", &commit);
     assert_eq!(c.find_all("d", &shell("{find: 'c'}")).unwrap().len(), 2);
     // A set at the wrong address can be added at the right one afterwards.

@@ -240,12 +240,12 @@ pub fn end_transaction(cx: &mut CommandContext<'_>, router: &Router) -> Result<(
             return Err(ended(number.unwrap_or_default()));
         }
         (Some((set, _)), _) => set,
-        // The name is that of the set.
         (None, Some(name)) => {
-            let shards = router.catalog.shards(&**cx.op, router)?;
-            let mut sets = shards.into_iter().map(|(_, set)| set);
-            sets.find(|set| set.name == name)
-                .ok_or_else(|| Error::new(Code::ShardNotFound, format!("Shard {name} not found")))?
+            let set = named_set(cx, router, name)?;
+            if commits {
+                recover(cx, router, &set)?;
+            }
+            set
         }
         (None, None) => {
             return Err(Error::new(
@@ -256,6 +256,31 @@ pub fn end_transaction(cx: &mut CommandContext<'_>, router: &Router) -> Result<(
     };
     let reply = ask(cx, router, &set, cx.request.body, Reach::Primary)?;
     back(cx, router, &set, &reply)
+}
+
+/// The shard that a token names, which is the name of its set.
+///
+/// # Errors
+/// 70 ShardNotFound.
+fn named_set(cx: &CommandContext<'_>, router: &Router, name: &str) -> Result<Arc<SetPool>> {
+    let shards = router.catalog.shards(&**cx.op, router)?;
+    let mut sets = shards.into_iter().map(|(_, set)| set);
+    let found = sets.find(|set| set.name == name);
+    found.ok_or_else(|| Error::new(Code::ShardNotFound, format!("Shard {name} not found")))
+}
+
+/// Learns how a transaction has ended that another router has begun. If it has not, it is aborted: that router may
+/// know of a statement that has failed. After this it can be committed again only if it was committed.
+///
+/// # Errors
+/// 251 if it was not committed; the shard's.
+fn recover(cx: &CommandContext<'_>, router: &Router, set: &SetPool) -> Result<()> {
+    let reply = ask(cx, router, set, abort_of(cx).as_doc(), Reach::Primary)?;
+    match client::check_ok(reply.body.as_doc()) {
+        Err(e) if e.code() == Code::TransactionCommitted => Ok(()),
+        Err(e) => Err(e),
+        Ok(()) => Err(ended(cx.generic.txn_number.unwrap_or_default())),
+    }
 }
 
 /// abortTransaction, instead of the commitTransaction that the client has sent.
