@@ -354,6 +354,12 @@ const LABELS: [&str; 8] = [
     "UnknownTransactionCommitResult",
 ];
 
+/// The `code` of an error in a reply: of the reply itself, or of a write's or write concern's error.
+pub fn code_of(error: Doc<'_>) -> Option<Code> {
+    let code = error.get("code").and_then(|v| v.as_i64_exact())?;
+    i32::try_from(code).ok().map(Code)
+}
+
 /// The error of an `ok: 0` reply: code, message, known labels, and all further fields as extra.
 ///
 /// # Errors
@@ -362,10 +368,8 @@ pub fn check_ok(reply: Doc<'_>) -> Result<()> {
     if reply.get("ok").is_some_and(|v| v.truthy()) {
         return Ok(());
     }
-    let code = reply.get("code").and_then(|v| v.as_i64_exact());
-    let code = code.and_then(|n| i32::try_from(n).ok());
     let mut error = Error::new(
-        code.map_or(Code::UnknownError, Code),
+        code_of(reply).unwrap_or(Code::UnknownError),
         reply.get_str("errmsg").unwrap_or("reply without errmsg"),
     );
     let mut extra = DocBuf::new();

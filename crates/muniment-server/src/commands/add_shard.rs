@@ -9,6 +9,7 @@ use crate::router::{Router, SetPool, forward};
 use muniment_auth::action::Action;
 use muniment_value::args::{Field, Types, idle, opt};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
+use muniment_wire::client;
 
 const FIELDS: &[Field] = &[
     opt("name", Types::STRING),
@@ -175,9 +176,7 @@ fn store(cx: &CommandContext<'_>, router: &Router, insert: &DocBuf) -> Result<()
     let Some(e) = errors.and_then(|all| all.first()?.value().as_doc()) else {
         return Ok(());
     };
-    let code = e.get("code").and_then(|v| v.as_i64_exact());
-    let code = code.and_then(|n| i32::try_from(n).ok());
-    let code = code.map_or(Code::UnknownError, Code);
+    let code = client::code_of(e).unwrap_or(Code::UnknownError);
     Err(Error::new(code, e.get_str("errmsg").unwrap_or_default()))
 }
 

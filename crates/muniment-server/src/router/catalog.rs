@@ -99,6 +99,11 @@ impl Catalog {
         Ok(all)
     }
 
+    /// The set of the shard that holds a database, if that was read before.
+    pub fn known(&self, db: &str) -> Option<Arc<SetPool>> {
+        self.databases.read().get(db).map(Arc::clone)
+    }
+
     /// The set of the shard that holds a database; `None` if no shard does. With `creates`, a shard is chosen for
     /// it, or `wanted`.
     ///
@@ -111,8 +116,8 @@ impl Catalog {
         db: &str,
         creates: Option<Option<&str>>,
     ) -> Result<Option<Arc<SetPool>>> {
-        if let Some(set) = self.databases.read().get(db) {
-            return Ok(Some(Arc::clone(set)));
+        if let Some(set) = self.known(db) {
+            return Ok(Some(set));
         }
         let mut found = read(on, router, "databases", doc! { "_id": db })?.pop();
         if let (None, Some(wanted)) = (&found, creates) {

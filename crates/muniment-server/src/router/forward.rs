@@ -77,9 +77,7 @@ pub fn run(
     client::check_ok(reply.as_doc())?;
     // What the majority has not taken may be rolled back, and must not be relied on.
     if let Some(e) = reply.as_doc().get_doc("writeConcernError") {
-        let code = e.get("code").and_then(|v| v.as_i64_exact());
-        let code = code.and_then(|n| i32::try_from(n).ok());
-        let code = code.map_or(Code::WriteConcernFailed, Code);
+        let code = client::code_of(e).unwrap_or(Code::WriteConcernFailed);
         return Err(Error::new(code, e.get_str("errmsg").unwrap_or_default()));
     }
     Ok(reply)

@@ -24,6 +24,9 @@ pub fn set_of(cx: &CommandContext<'_>, router: &Router, db: &str) -> Result<Arc<
             "the database local is that of each server, and not of a cluster: connect to the server itself",
         ));
     }
+    if let Some(set) = router.catalog.known(db) {
+        return Ok(set);
+    }
     let writes = matches!(cx.spec.kind, Kind::Write | Kind::Ddl)
         || cx.spec.makes_collections
         || (cx.spec.writes_output)(cx.request.body);

@@ -2,7 +2,7 @@
 
 use super::cursors::Entry;
 use super::forward::{ask, reach};
-use super::transactions::ended;
+use super::transactions::no_such_transaction;
 use super::{Reach, Router, SetPool};
 use crate::auth;
 use crate::context::CommandContext;
@@ -159,13 +159,9 @@ pub fn get_more(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let reply = ask(cx, router, &entry.set, cx.request.body, reach)?;
     let cursor = reply.body.as_doc().get_doc("cursor");
     let next = cursor.and_then(|c| c.get("id")?.as_i64_exact());
-    let code = reply
-        .body
-        .as_doc()
-        .get("code")
-        .and_then(|v| v.as_i64_exact());
     // After any error the member has the cursor no more, except if it only waited in vain.
-    let ended = code.is_some_and(|code| code != i64::from(Code::MaxTimeMSExpired.0));
+    let code = client::code_of(reply.body.as_doc());
+    let ended = code.is_some_and(|code| code != Code::MaxTimeMSExpired);
     if next == Some(0) || ended {
         router.cursors.remove(id);
     }
@@ -237,7 +233,7 @@ pub fn end_transaction(cx: &mut CommandContext<'_>, router: &Router) -> Result<(
         (Some((set, true)), _) if commits => {
             let abort = abort_of(cx);
             let _ = ask(cx, router, &set, abort.as_doc(), Reach::Primary);
-            return Err(ended(number.unwrap_or_default()));
+            return Err(no_such_transaction(number.unwrap_or_default()));
         }
         (Some((set, _)), _) => set,
         (None, Some(name)) => {
@@ -279,7 +275,9 @@ fn recover(cx: &CommandContext<'_>, router: &Router, set: &SetPool) -> Result<()
     match client::check_ok(reply.body.as_doc()) {
         Err(e) if e.code() == Code::TransactionCommitted => Ok(()),
         Err(e) => Err(e),
-        Ok(()) => Err(ended(cx.generic.txn_number.unwrap_or_default())),
+        Ok(()) => Err(no_such_transaction(
+            cx.generic.txn_number.unwrap_or_default(),
+        )),
     }
 }
 

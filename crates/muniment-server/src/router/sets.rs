@@ -9,6 +9,7 @@ use muniment_member::{Caller, Trust};
 use muniment_op::Interrupt;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value};
 use muniment_wire::Connection;
+use muniment_wire::client::code_of;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -402,14 +403,10 @@ impl Known {
 /// Whether a reply says that the member does not lead, and the command may be executed twice, so that it is sent to
 /// another one.
 fn leads_no_more(reply: Doc<'_>, repeatable: bool) -> bool {
-    let code = |d: Doc<'_>| {
-        let code = d.get("code").and_then(|v| v.as_i64_exact());
-        code.and_then(|n| i32::try_from(n).ok()).map(Code)
-    };
     if reply.get("ok").is_some_and(|v| v.truthy()) {
         return false;
     }
-    match code(reply) {
+    match code_of(reply) {
         // A batch of which a part was executed ends with the first of these, too.
         Some(
             Code::NotWritablePrimary

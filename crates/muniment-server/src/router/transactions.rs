@@ -62,7 +62,7 @@ impl Transactions {
         {
             entry.used = used;
             if entry.failed {
-                return Err(ended(number));
+                return Err(no_such_transaction(number));
             }
             return match entry.set.name == set.name {
                 true => Ok(()),
@@ -106,7 +106,7 @@ impl Transactions {
 }
 
 /// 251 NoSuchTransaction.
-pub fn ended(number: i64) -> Error {
+pub fn no_such_transaction(number: i64) -> Error {
     Error::new(
         Code::NoSuchTransaction,
         format!("Transaction with {{ txnNumber: {number} }} has been aborted."),

@@ -1,4 +1,5 @@
-//! The cluster's time is signed: who may move the clock of a set, and how far a client's word goes.
+//! The cluster's time is signed: only a time that a member has signed moves the clock of another member, or that of
+//! a user with the right to advance it.
 
 use super::roads::Keyed;
 use super::*;
