@@ -5,6 +5,7 @@
 //! of users and roles is in force on every connection with its next command.
 
 mod first_user;
+mod mechanisms;
 mod needs;
 mod sasl;
 mod seen;
@@ -13,12 +14,10 @@ mod store;
 mod user;
 
 pub use first_user::exception as localhost_exception;
+pub use mechanisms::{Iterations, MONGODB_X509, Mechanisms};
 pub use muniment_storage::{ROLES, USERS};
 pub use needs::{Asks, Needs};
-pub use sasl::{
-    Begin, Conversation, Iterations, MONGODB_X509, Mechanisms, by_certificate, go_on, speculative,
-    start,
-};
+pub use sasl::{Begin, Conversation, by_certificate, go_on, speculative, start};
 pub use seen::databases as seen;
 pub use store::{DB, SCHEMA_ID, all, find, mechanisms_of, privileges_of, remove, replace, schema};
 pub use user::User;
@@ -68,7 +67,7 @@ pub struct Auth {
     /// Held while a password is stretched, so that clients who set many passwords at once take one core.
     pub stretching: Lock<()>,
     /// Logins by mechanism: tried and succeeded.
-    pub figures: sasl::Figures,
+    pub figures: mechanisms::Figures,
 }
 
 impl Auth {
@@ -90,7 +89,7 @@ impl Auth {
             secret,
             slowing: Arc::default(),
             stretching: Lock::new(()),
-            figures: sasl::Figures::default(),
+            figures: mechanisms::Figures::default(),
         }
     }
 }
