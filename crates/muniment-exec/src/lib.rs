@@ -37,9 +37,9 @@ pub use cursor::{
 pub use database::{Database, Figures};
 pub use muniment_query::stage::search_indexes_refused;
 pub use operation::{
-    CatalogChange, Counters, OpContext, OpGuard, OpStart, Opens, Operations, Origin, PlanFigures,
-    ReplyRoom, Retry, SMALL_REPLY, StatementFigures, StatementIds, StatementOutcome, Waiting,
-    session_doc,
+    CatalogChange, Counters, Expectations, Expected, OpContext, OpGuard, OpStart, Opens,
+    Operations, Origin, PlanFigures, ReplyRoom, Retry, SMALL_REPLY, StatementFigures, StatementIds,
+    StatementOutcome, Waiting, session_doc,
 };
 pub use oplog::{
     Generated, GeneratedFigures, OPLOG, Undone, generated_in, is_generated, refuse_generated,

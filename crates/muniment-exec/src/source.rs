@@ -37,7 +37,7 @@ impl Source {
     /// # Errors
     /// 246 SnapshotUnavailable if the operation reads an older view in which a collection may have
     /// had the name; 13 for one that the operation's user has no right to; 175 QueryPlanKilled if the
-    /// operation is bound to another collection; 301
+    /// operation is bound to another collection; 13388 StaleConfig if a router expects another one; 301
     /// DataCorruptionDetected if the collection, or that of the views, is damaged; I/O errors.
     pub(crate) fn resolve(store: &Store, op: &OpContext, namespace: &str) -> Result<Source> {
         let source = match stored(store, op, namespace)? {
@@ -249,6 +249,7 @@ pub(crate) fn stored(
 ) -> Result<Option<Arc<Collection>>> {
     op.check_opens(namespace)?;
     let found = named(store, op, namespace)?;
+    op.check_placement(namespace, found.as_deref())?;
     if !op.may_mean(found.as_ref().map(|c| c.uuid())) {
         return Err(Error::new(
             Code::QueryPlanKilled,

@@ -51,8 +51,10 @@ pub struct Generic<'a> {
     start_or_continue: bool,
     /// `maxTimeMSOpOnly` was given.
     max_time_inside: bool,
-    /// `shardVersion` or `databaseVersion` was given.
-    from_router: bool,
+    /// `shardVersion`: what a router of this cluster expects (see [`crate::placement`]).
+    pub shard_version: Option<Doc<'a>>,
+    /// `databaseVersion`, which no router of this cluster sends, was given.
+    database_version: bool,
     /// Which of [`ARGUMENTS`] were given, one bit each.
     given: u64,
 }
@@ -123,7 +125,7 @@ pub const ARGUMENTS: &[Argument] = &[
     passed_on(opt("startOrContinueTransaction", Types::BOOL)),
     // Refused with 203.
     kept(opt("databaseVersion", Types::OBJECT)),
-    // Refused with 203.
+    // Refused with 203, except on a shard.
     kept(opt("shardVersion", Types::OBJECT)),
     passed_on(idle(
         "coordinator",
@@ -249,7 +251,8 @@ impl<'a> Generic<'a> {
             "txnRetryCounter" => self.txn_retry_counter = number::to_i64_exact(v),
             "startOrContinueTransaction" => self.start_or_continue = truthy,
             "maxTimeMSOpOnly" => self.max_time_inside = true,
-            "databaseVersion" | "shardVersion" => self.from_router = true,
+            "databaseVersion" => self.database_version = true,
+            "shardVersion" => self.shard_version = v.as_doc(),
             "clientOperationKey" => {
                 uuid(command, name, v)?;
             }
@@ -297,7 +300,7 @@ impl<'a> Generic<'a> {
     }
 
     /// Refuses arguments that only routers and shards of a cluster may send.
-    fn check_cluster(&self) -> Result<()> {
+    fn check_cluster(&self, shard: bool) -> Result<()> {
         let retries = match (self.txn_number, self.autocommit, self.txn_retry_counter) {
             (None, ..) | (.., None) => None,
             (_, None, _) => Some("Cannot specify txnRetryCounter for a retryable write"),
@@ -312,7 +315,7 @@ impl<'a> Generic<'a> {
         if let Some(message) = refused {
             return Err(Error::new(Code::InvalidOptions, message));
         }
-        if self.from_router {
+        if self.database_version || (self.shard_version.is_some() && !shard) {
             return Err(Error::new(
                 Code::ShardingStateNotInitialized,
                 "Cannot accept sharding commands if sharding state has not been initialized with a \
@@ -322,15 +325,22 @@ impl<'a> Generic<'a> {
         Ok(())
     }
 
-    /// The checks that need more than one argument. `member` tells whether the server is a member of a set.
+    /// The checks that need more than one argument. `member` tells whether the server is a member of a set, and
+    /// `shard` whether it is a shard.
     ///
     /// # Errors
     /// 72 for a concern that the command does not take and for arguments that only a member of a cluster may
     /// send, 203 for a router's versions; 322, 323 for the Stable API; 2, 9, … of a read concern.
-    pub fn check(&self, spec: &CommandSpec, body: Doc<'_>, member: bool) -> Result<()> {
+    pub fn check(
+        &self,
+        spec: &CommandSpec,
+        body: Doc<'_>,
+        member: bool,
+        shard: bool,
+    ) -> Result<()> {
         self.check_transaction(spec)?;
         (spec.precheck)(body)?;
-        self.check_cluster()?;
+        self.check_cluster(shard)?;
         if self.write_concern.is_some() && !spec.write_concern {
             return Err(Error::new(
                 Code::InvalidOptions,
@@ -464,7 +474,7 @@ mod tests {
             assert!(generic.take("count", e)?, "{d:?} is not known");
             Ok(())
         });
-        let checked = taken.and_then(|()| generic.check(spec, d.as_doc(), true));
+        let checked = taken.and_then(|()| generic.check(spec, d.as_doc(), true, false));
         checked.err().map_or(0, |e: Error| e.code().0)
     }
 

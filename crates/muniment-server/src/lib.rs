@@ -36,6 +36,7 @@ mod oplog_window;
 mod options;
 mod own_collections;
 pub mod parameters;
+mod placement;
 mod pool;
 mod profiler;
 mod profiling;

@@ -167,6 +167,14 @@ pub fn split(ns: &str) -> Result<(&str, &str)> {
     Ok((db, c))
 }
 
+/// The error 263 for a database that takes no part in transactions.
+pub fn not_in_transaction(db: &str) -> Error {
+    Error::new(
+        Code::OperationNotSupportedInTransaction,
+        format!("Cannot run command against the '{db}' database in a transaction."),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -5,13 +5,13 @@ use crate::auth::Needs;
 use crate::context::{CommandContext, Request};
 use crate::generic::Generic;
 use crate::metrics::OpKind;
-use crate::router::Router;
+use crate::router::{Known, Router};
 use crate::state::ServerState;
 use foldhash::HashMap;
 use muniment_exec::Verbosity;
 use muniment_value::args::{Args, Field};
 use muniment_value::{Code, Doc, Error, Result};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// What a command does to data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +70,14 @@ pub enum Routed {
     Config,
     /// It passes it on to the shard that holds the command's database.
     Database,
+    /// As `Database`; if the command's collection is sharded, this function sends it to its shards.
+    Shards(OnShards),
     /// This function passes it on.
     By(fn(&mut CommandContext<'_>, &Router) -> Result<()>),
 }
+
+/// What a router does with a command on a sharded collection.
+pub type OnShards = fn(&mut CommandContext<'_>, &Router, &Arc<Known>) -> Result<()>;
 
 /// The statements of a writing command.
 #[derive(Clone, Copy, Debug)]

@@ -7,6 +7,7 @@ use crate::hints::Hints;
 use crate::history::Named;
 use crate::index::Index;
 use crate::index_list::{IndexList, Indexes};
+use crate::placement::Placement;
 use crate::worklists::Worklists;
 use muniment_io::Timestamp;
 use muniment_io::spread::CachePadded;
@@ -63,6 +64,9 @@ pub struct Collection {
     images: AtomicBool,
     /// A transaction that has not ended made it.
     pending: AtomicBool,
+    /// Whether there is a placement, which is read far more often than the placement itself.
+    placed: AtomicBool,
+    placement: RwLock<Option<Arc<Placement>>>,
     named: AtomicU64,
     generation: AtomicU64,
     /// What has changed since it was looked at: see [`news`].
@@ -233,6 +237,8 @@ impl Collection {
             dropped: AtomicBool::new(false),
             images: AtomicBool::new(images),
             pending: AtomicBool::new(false),
+            placed: AtomicBool::new(false),
+            placement: RwLock::default(),
             named: AtomicU64::new(0),
             generation: AtomicU64::new(0),
             news: AtomicU8::new(news::ALL & !news::UNSAVED),
@@ -308,6 +314,21 @@ impl Collection {
         self.images.store(options_keep_images(&options), SeqCst);
         *self.options.write() = shared(options);
         self.bump();
+    }
+
+    /// What this shard owns of the collection; `None` if it is not sharded.
+    #[inline]
+    pub fn placement(&self) -> Option<Arc<Placement>> {
+        match self.placed.load(SeqCst) {
+            false => None,
+            true => self.placement.read().clone(),
+        }
+    }
+
+    pub(crate) fn set_placement(&self, placement: Option<Arc<Placement>>) {
+        let mut held = self.placement.write();
+        self.placed.store(placement.is_some(), SeqCst);
+        *held = placement;
     }
 
     /// All indexes that are ready and not closed, `_id_` first.

@@ -43,6 +43,7 @@ mod lockfile;
 mod multikey;
 mod oplog;
 mod options;
+mod placement;
 mod places;
 mod repair;
 mod replay;
@@ -80,6 +81,7 @@ pub use muniment_io::{Timestamp, replace, spread, thread_time, whole};
 pub use muniment_log::{Position, Record};
 pub use oplog::{Image, LogEntries, LogEntry, Operation, Part, What, Whole};
 pub use options::{Budget, EngineKind, StoreOptions};
+pub use placement::{Owned, Placement, stale};
 pub use repair::Repaired;
 pub use sessions::{
     NOBODY, Returned, Run as StatementRun, Session, SessionChange, SessionHead, SessionKey,

@@ -6,7 +6,7 @@ use crate::run::Row;
 use crate::run::current::CurrentOp;
 use crate::run::exec::{Exec, into_bytes};
 use bytes::Bytes;
-use muniment_op::Share;
+use muniment_op::{Interrupt, Share};
 use muniment_query::DocStream;
 use muniment_query::meta::without;
 use muniment_storage::{Collection, SessionKey, Snapshot};
@@ -299,6 +299,25 @@ impl Cursor {
             opener: Opener::Aggregate,
             flags: CursorFlags::default(),
         }
+    }
+
+    /// A cursor over a stream that comes from elsewhere, such as the results of several shards. The stream asks what
+    /// `open` is given whether it may go on: the operation that uses the cursor at the moment. With `single`, the
+    /// cursor ends after its first batch.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn over(
+        namespace: &str,
+        op: &Arc<OpContext>,
+        single: bool,
+        open: impl FnOnce(Arc<dyn Interrupt>) -> Result<Box<dyn DocStream>>,
+    ) -> Result<Cursor> {
+        let current = CurrentOp::new(op);
+        let stream = open(current.clone())?;
+        let mut cursor = Cursor::of_stream(namespace, None, stream, current);
+        cursor.flags.single_batch = single;
+        Ok(cursor)
     }
 
     /// A cursor over documents that a command made itself, such as listCollections. `share` is the

@@ -4,6 +4,7 @@ mod beside;
 mod catalog;
 mod figures;
 mod origin;
+mod placement;
 mod plan;
 mod registry;
 mod retry;
@@ -14,6 +15,7 @@ mod statement;
 pub use catalog::CatalogChange;
 pub use figures::{Counters, PlanFigures};
 pub use origin::Origin;
+pub use placement::{Expectations, Expected};
 pub(crate) use plan::ChosenPlan;
 pub use registry::{OpGuard, Operations};
 pub(crate) use retry::Statements;
@@ -118,6 +120,8 @@ pub struct OpContext {
     /// If `is_bound`, its namespace means only the collection with this UUID.
     bound: Mutex<Option<[u8; 16]>>,
     is_bound: AtomicBool,
+    /// What a router expects of its collections, if it comes from one.
+    expectations: OnceLock<Expectations>,
     /// The error of a statement that ends the transaction.
     failure: OnceLock<Error>,
     /// The pool of the ticket that the operation holds.
@@ -200,6 +204,7 @@ impl OpContext {
             retry: OnceLock::new(),
             bound: Mutex::new(None),
             is_bound: AtomicBool::new(false),
+            expectations: OnceLock::new(),
             failure: OnceLock::new(),
             pool: OnceLock::new(),
             parsed: Mutex::new(None),

@@ -54,6 +54,7 @@ impl Head<'_> {
         op: &Arc<OpContext>,
     ) -> Result<(Option<Arc<Collection>>, QueryContext)> {
         let source = Source::now(&engine.store, self.namespace)?;
+        op.check_placement(self.namespace, source.stored().map(|c| &**c))?;
         let ctx = source.context(op, self.namespace, self.let_, self.collation)?;
         Ok((source.collection().cloned(), ctx))
     }

@@ -50,7 +50,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     writes_output: writes,
     is_change_stream: |_, body| opens_change_stream(body),
     explain: Some(explain),
-    ..CommandSpec::new(Routed::Database, Needs::Of(needs))
+    ..CommandSpec::new(
+        Routed::Shards(crate::router::sharded::ddl::refused),
+        Needs::Of(needs),
+    )
 };
 
 pub(super) fn needs(asks: &Asks<'_>) -> bool {

@@ -18,7 +18,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     open_fields: true,
     run,
-    ..CommandSpec::new(Routed::Database, Needs::Of(needs))
+    ..CommandSpec::new(
+        Routed::Shards(crate::router::sharded::ddl::refused),
+        Needs::Of(needs),
+    )
 };
 
 fn needs(asks: &Asks<'_>) -> bool {

@@ -25,7 +25,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Data),
-    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::CollStats]))
+    ..CommandSpec::new(
+        Routed::Shards(crate::router::sharded::ddl::refused),
+        Needs::collection(&[Action::CollStats]),
+    )
 };
 
 /// The `scale` argument.

@@ -18,7 +18,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     run,
     ..CommandSpec::new(
-        Routed::Database,
+        Routed::Shards(crate::router::sharded::ddl::refused),
         Needs::Of(|asks| asks.may_on_named(Actions::of(&[Action::ConvertToCapped]))),
     )
 };

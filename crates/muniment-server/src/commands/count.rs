@@ -39,7 +39,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     instead_in_transactions: "Please see http://dochub.mongodb.org/core/transaction-count for a \
                               recommended alternative.",
     explain: Some(explain),
-    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::Find]))
+    ..CommandSpec::new(
+        Routed::Shards(crate::router::sharded::reads::count),
+        Needs::collection(&[Action::Find]),
+    )
 };
 
 /// `limit` is parsed by rules of its own: a whole number whose absolute value fits.

@@ -57,7 +57,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     audits: Some(Audits::changes("createCollection", audit::collection)),
     run,
     makes_collections: true,
-    ..CommandSpec::new(Routed::Database, Needs::Of(needs))
+    ..CommandSpec::new(
+        Routed::Shards(crate::router::sharded::ddl::anywhere),
+        Needs::Of(needs),
+    )
 };
 
 fn needs(asks: &Asks<'_>) -> bool {

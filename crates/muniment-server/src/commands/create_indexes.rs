@@ -64,7 +64,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     audits: Some(Audits::changes("createIndex", audit::new_index)),
     run,
     makes_collections: true,
-    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::CreateIndex]))
+    ..CommandSpec::new(
+        Routed::Shards(crate::router::sharded::ddl::create_indexes),
+        Needs::collection(&[Action::CreateIndex]),
+    )
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

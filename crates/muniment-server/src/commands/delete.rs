@@ -6,6 +6,7 @@ use crate::commands::write_reply::{check_batch, report};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::registry::{CommandSpec, Explained, Kind, Routed, Statements, Target};
+use crate::router::sharded::{spread::Writes, writes};
 use muniment_auth::action::Action;
 use muniment_exec::{DeleteStatement, Explainable};
 use muniment_value::args::{Args, Field, Types, idle, opt, refused, req};
@@ -54,7 +55,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
         many_text: "limit=0",
     },
     explain: Some(explain),
-    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::Remove]))
+    ..CommandSpec::new(
+        Routed::Shards(|cx, router, known| writes::run(cx, router, known, Writes::Deletes)),
+        Needs::collection(&[Action::Remove]),
+    )
 };
 
 /// Parses one element of `deletes`.

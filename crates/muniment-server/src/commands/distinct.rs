@@ -31,7 +31,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     snapshot_reads: true,
     explain: Some(explain),
-    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::Find]))
+    ..CommandSpec::new(
+        Routed::Shards(crate::router::sharded::reads::distinct),
+        Needs::collection(&[Action::Find]),
+    )
 };
 
 /// The request that the arguments describe.

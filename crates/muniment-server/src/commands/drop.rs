@@ -22,7 +22,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     drops_collection: true,
     ..CommandSpec::new(
-        Routed::Database,
+        Routed::Shards(crate::router::sharded::ddl::drop),
         Needs::collection(&[Action::DropCollection]),
     )
 };

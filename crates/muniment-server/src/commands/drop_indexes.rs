@@ -26,7 +26,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: &[req("index", Types::ANY)],
     audits: Some(Audits::changes("dropIndex", audit::dropped_index)),
     run,
-    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::DropIndex]))
+    ..CommandSpec::new(
+        Routed::Shards(crate::router::sharded::ddl::everywhere),
+        Needs::collection(&[Action::DropIndex]),
+    )
 };
 
 fn is_id_key(key: Doc<'_>) -> bool {

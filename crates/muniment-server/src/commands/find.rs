@@ -53,7 +53,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     snapshot_reads: true,
     explain: Some(explain),
-    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::Find]))
+    ..CommandSpec::new(
+        Routed::Shards(crate::router::sharded::find::run),
+        Needs::collection(&[Action::Find]),
+    )
 };
 
 /// The request that the arguments describe.

@@ -43,7 +43,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     statements: Statements::One,
     explain: Some(explain),
-    ..CommandSpec::new(Routed::Database, Needs::Of(needs))
+    ..CommandSpec::new(
+        Routed::Shards(crate::router::sharded::ddl::refused),
+        Needs::Of(needs),
+    )
 };
 
 fn needs(asks: &Asks<'_>) -> bool {

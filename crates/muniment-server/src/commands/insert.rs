@@ -6,6 +6,7 @@ use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Routed, Statements, Target};
+use crate::router::sharded::{spread::Writes, writes};
 use muniment_auth::action::{Action, Actions};
 use muniment_exec::InsertOptions;
 use muniment_value::Result;
@@ -41,7 +42,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
         many_text: "",
     },
     ..CommandSpec::new(
-        Routed::Database,
+        Routed::Shards(|cx, router, known| writes::run(cx, router, known, Writes::Inserts)),
         Needs::Of(|asks| asks.may_here(asks.with_bypass(Actions::of(&[Action::Insert])))),
     )
 };

@@ -30,7 +30,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Readable),
-    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::ListIndexes]))
+    ..CommandSpec::new(
+        Routed::Shards(crate::router::sharded::ddl::anywhere),
+        Needs::collection(&[Action::ListIndexes]),
+    )
 };
 
 /// The `_id` index of a clustered collection as the reply shows it.

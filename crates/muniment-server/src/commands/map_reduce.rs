@@ -52,7 +52,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     writes_output,
     explain: Some(explain),
-    ..CommandSpec::new(Routed::Database, Needs::Of(needs))
+    ..CommandSpec::new(
+        Routed::Shards(crate::router::sharded::ddl::refused),
+        Needs::Of(needs),
+    )
 };
 
 fn needs(asks: &Asks<'_>) -> bool {

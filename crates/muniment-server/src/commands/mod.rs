@@ -22,7 +22,7 @@ mod query_shape;
 mod repl_set;
 mod search_index;
 mod time_series_index;
-mod write_reply;
+pub(crate) mod write_reply;
 
 macro_rules! registry {
     ($($command:ident,)*) => {
@@ -39,6 +39,8 @@ registry! {
     repl_set_hand_over,
     repl_set_prove,
     repl_set_stream,
+    shard_place,
+    shard_statement,
     abort_transaction,
     add_shard,
     aggregate,
@@ -156,6 +158,7 @@ registry! {
     set_index_commit_quorum,
     set_parameter,
     set_query_settings,
+    shard_collection,
     shutdown,
     start_session,
     test_version2,

@@ -16,7 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     runs_on: Some(RunsOn::Readable),
     ..CommandSpec::new(
-        Routed::Database,
+        Routed::Shards(crate::router::sharded::ddl::anywhere),
         Needs::collection(&[Action::PlanCacheIndexFilter]),
     )
 };

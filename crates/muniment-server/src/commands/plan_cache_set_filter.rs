@@ -19,7 +19,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     runs_on: Some(RunsOn::Readable),
     ..CommandSpec::new(
-        Routed::Database,
+        Routed::Shards(crate::router::sharded::ddl::everywhere),
         Needs::collection(&[Action::PlanCacheIndexFilter]),
     )
 };

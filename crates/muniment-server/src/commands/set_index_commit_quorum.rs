@@ -20,5 +20,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
         ))
     },
     runs_on: Some(RunsOn::Primary),
-    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::CreateIndex]))
+    ..CommandSpec::new(
+        Routed::Shards(crate::router::sharded::ddl::everywhere),
+        Needs::collection(&[Action::CreateIndex]),
+    )
 };

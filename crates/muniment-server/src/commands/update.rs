@@ -6,6 +6,7 @@ use crate::commands::write_reply::{check_batch, report};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::registry::{CommandSpec, Explained, Kind, Routed, Statements, Target};
+use crate::router::sharded::{spread::Writes, writes};
 use muniment_auth::action::{Action, Actions};
 use muniment_exec::{Explainable, UpdateStatement};
 use muniment_value::args::{Args, Field, Types, opt, refused, req};
@@ -65,7 +66,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
         many_text: "multi=true",
     },
     explain: Some(explain),
-    ..CommandSpec::new(Routed::Database, Needs::Of(needs))
+    ..CommandSpec::new(
+        Routed::Shards(|cx, router, known| writes::run(cx, router, known, Writes::Updates)),
+        Needs::Of(needs),
+    )
 };
 
 fn needs(asks: &Asks<'_>) -> bool {

@@ -16,7 +16,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     run,
     runs_on: Some(RunsOn::Data),
-    ..CommandSpec::new(Routed::Database, Needs::collection(&[Action::Validate]))
+    ..CommandSpec::new(
+        Routed::Shards(crate::router::sharded::ddl::everywhere),
+        Needs::collection(&[Action::Validate]),
+    )
 };
 
 /// The options of the command. As in MongoDB, any value but false, null and zero counts as true.

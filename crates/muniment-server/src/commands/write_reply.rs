@@ -8,7 +8,7 @@ use muniment_value::{Code, Error, Result, doc};
 pub(super) const MAX_BATCH: usize = 100_000;
 
 /// 16 InvalidLength unless a command may have this many statements.
-pub(super) fn check_batch(n: usize) -> Result<()> {
+pub(crate) fn check_batch(n: usize) -> Result<()> {
     if (1..=MAX_BATCH).contains(&n) {
         return Ok(());
     }

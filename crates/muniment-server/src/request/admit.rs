@@ -10,6 +10,7 @@ use crate::connections::ConnShared;
 use crate::context::ConnLocal;
 use crate::failpoint::Failure;
 use crate::generic::Generic;
+use crate::placement;
 use crate::registry::{CommandSpec, Kind, Routed, Target};
 use crate::replica_set;
 use crate::state::ServerState;
@@ -63,6 +64,14 @@ pub fn admit<'r>(
         note_session(server, local, id, parsed.began)?;
     }
     let op = begin(caller, local, parsed, namespace);
+    if let Some(versions) = generic.shard_version {
+        op.expect(placement::expectations(versions)?);
+        // What reads or writes documents checks that when it looks the collection up.
+        if spec.target == Target::Collection && !matches!(spec.kind, Kind::Read | Kind::Write) {
+            let found = server.engine.store.collection(op.namespace());
+            op.check_placement(op.namespace(), found.as_deref())?;
+        }
+    }
     let failed = |e| labelled(caller, spec, &parsed.generic, &op, e);
     may_run(caller, local, parsed, &op).map_err(failed)?;
     match auth::hidden(parsed.spec, caller.request.body, op.namespace()) {

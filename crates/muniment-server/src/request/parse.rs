@@ -8,6 +8,7 @@ use crate::failpoint::Failure;
 use crate::generic::Generic;
 use crate::metrics::OpKind;
 use crate::namespace;
+use crate::options::ClusterRole;
 use crate::registry::{CommandSpec, Target};
 use crate::state::ServerState;
 use crate::transactions;
@@ -126,7 +127,8 @@ pub fn words<'a>(
             return Err(unknown_field(spec.name, s.name));
         }
     }
-    generic.check(spec, request.body, server.is_of_set())?;
+    let is_shard = server.options.role == ClusterRole::Shard;
+    generic.check(spec, request.body, server.is_of_set(), is_shard)?;
     Ok((args, generic))
 }
 

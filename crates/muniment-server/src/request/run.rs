@@ -73,7 +73,7 @@ pub fn run(cx: &mut CommandContext<'_>, ticket: Option<Ticket<'_>>) -> Ran {
 
 fn run_it(cx: &mut CommandContext<'_>) -> Result<()> {
     match &cx.server.router {
-        Some(router) => router::relay::run(cx, router),
+        Some(router) => router::run(cx, router),
         None => (cx.spec.run)(cx),
     }
 }

@@ -31,11 +31,29 @@ pub fn read(
     collection: &str,
     filter: DocBuf,
 ) -> Result<Vec<DocBuf>> {
-    let mut found = Vec::new();
     // A batch may hold 16 MiB, and a document of the configuration has some hundred bytes.
+    read_after(on, router, collection, filter, "_id", 10_000)
+}
+
+/// The first `most` documents in the order of a field, as a majority has them.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_after(
+    on: &dyn Interrupt,
+    router: &Router,
+    collection: &str,
+    filter: DocBuf,
+    by: &str,
+    most: usize,
+) -> Result<Vec<DocBuf>> {
+    let mut found = Vec::new();
+    let mut sort = DocBuf::new();
+    sort.append(by, 1);
     let find = doc! {
-        "find": collection, "filter": filter, "sort": doc! { "_id": 1 },
-        "readConcern": doc! { "level": "majority" }, "batchSize": 10_000, "singleBatch": true,
+        "find": collection, "filter": filter, "sort": sort,
+        "readConcern": doc! { "level": "majority" }, "limit": most as i64, "batchSize": most as i64,
+        "singleBatch": true,
     };
     let reply = run(on, router, &router.config, "config", &find, true)?;
     let cursor = reply.as_doc().get_doc("cursor").unwrap_or(Doc::EMPTY);

@@ -2,15 +2,42 @@
 
 use super::{Reach, Router, SetPool};
 use crate::context::CommandContext;
+use crate::placement::FIELD;
 use crate::registry::Kind;
 use crate::router::sets::{Outgoing, Reply};
 use muniment_op::Interrupt;
-use muniment_storage::NOBODY;
+use muniment_storage::{NOBODY, SessionKey};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 use muniment_wire::{DocWriter, begin_request, client};
+use std::sync::Arc;
 
 /// In shorter messages there is room for what a router adds.
 const ROOMY: usize = 47_990_000;
+
+/// The documents beside a command.
+#[derive(Clone, Copy)]
+pub enum Beside<'p> {
+    /// None.
+    Nothing,
+    /// Those that the client sent.
+    AsSent,
+    /// These, which belong into the array of this name.
+    These(&'p str, &'p [Doc<'p>]),
+}
+
+/// A command for one set, made of what the client sent.
+pub struct Part<'p> {
+    /// The set.
+    pub set: &'p Arc<SetPool>,
+    /// The command without what the router adds.
+    pub body: Doc<'p>,
+    /// The documents beside it.
+    pub beside: Beside<'p>,
+    /// The field `shardVersion`, for a shard (see [`crate::placement`]). Empty: no collection is sharded.
+    pub versions: Option<Doc<'p>>,
+    /// The member of the set.
+    pub reach: Reach<'p>,
+}
 
 /// Sends a set the command with this body, and its sequences as they came; the reply, be it an error.
 ///
@@ -19,14 +46,71 @@ const ROOMY: usize = 47_990_000;
 pub fn ask(
     cx: &CommandContext<'_>,
     router: &Router,
-    set: &SetPool,
+    set: &Arc<SetPool>,
     body: Doc<'_>,
     reach: Reach<'_>,
 ) -> Result<Reply> {
-    let mut message = Vec::with_capacity(body.byte_len() + 256);
-    let mut writer = begin_request(&mut message, 1, 0).body_with(|w| write(cx, router, body, w));
-    for sequence in cx.request.sequences {
-        writer = writer.sequence(sequence.name, sequence.docs);
+    let part = Part {
+        set,
+        body,
+        beside: Beside::AsSent,
+        versions: None,
+        reach,
+    };
+    ask_part(cx, router, &part)
+}
+
+/// Sends a part, and waits for its reply, be it an error.
+///
+/// # Errors
+/// Those of the way there.
+pub fn ask_part(cx: &CommandContext<'_>, router: &Router, part: &Part<'_>) -> Result<Reply> {
+    let mut message = Vec::with_capacity(part.body.byte_len() + 256);
+    let out = outgoing(cx, router, part, &mut message)?;
+    // The shard has tickets of its own.
+    let reply = part.set.ask(&out, &**cx.op)?;
+    router.times.heard(reply.body.as_doc());
+    Ok(reply)
+}
+
+/// Sends all parts at once, and waits for their replies, which are in the parts' order.
+pub fn ask_all(cx: &CommandContext<'_>, router: &Router, parts: &[Part<'_>]) -> Vec<Result<Reply>> {
+    if let [one] = parts {
+        return vec![ask_part(cx, router, one)];
+    }
+    let mut messages: Vec<Vec<u8>> = parts.iter().map(|_| Vec::new()).collect();
+    let written = parts.iter().zip(&mut messages);
+    let written: Vec<_> = written
+        .map(|(part, message)| outgoing(cx, router, part, message))
+        .collect();
+    let sent: Vec<_> = (written.into_iter().zip(parts))
+        .map(|(out, part)| out.map(|out| (part.set.send(&out), out)))
+        .collect();
+    let replies = sent.into_iter().zip(parts).map(|(sent, part)| {
+        let (sent, out) = sent?;
+        let reply = part.set.finish(sent, &out, &**cx.op)?;
+        router.times.heard(reply.body.as_doc());
+        Ok(reply)
+    });
+    replies.collect()
+}
+
+/// Writes a part's message.
+fn outgoing<'m>(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    part: &Part<'m>,
+    message: &'m mut Vec<u8>,
+) -> Result<Outgoing<'m>> {
+    let mut writer = begin_request(message, 1, 0).body_with(|w| write(cx, router, part, w));
+    match part.beside {
+        Beside::Nothing => {}
+        Beside::These(name, docs) => writer = writer.sequence(name, docs.iter().copied()),
+        Beside::AsSent => {
+            for sequence in cx.request.sequences {
+                writer = writer.sequence(sequence.name, sequence.docs);
+            }
+        }
     }
     writer.finish()?;
     let retried = cx.spec.retryable_write && cx.generic.txn_number.is_some();
@@ -34,15 +118,49 @@ pub fn ask(
     let writes = (cx.spec.writes_output)(cx.request.body);
     let reads = cx.spec.kind == Kind::Read && !cx.spec.continues_cursor() && !writes;
     let in_transaction = cx.generic.in_transaction() && cx.spec.ends_transaction.is_none();
+    Ok(Outgoing {
+        message,
+        reach: part.reach,
+        repeatable: (reads || retried || cx.spec.ends_transaction.is_some()) && !in_transaction,
+    })
+}
+
+/// Runs a command of the router's own on one member: its reply, be it an error.
+///
+/// # Errors
+/// Those of the way there.
+pub fn run_on(
+    on: &dyn Interrupt,
+    router: &Router,
+    set: &SetPool,
+    host: &str,
+    db: &str,
+    command: &DocBuf,
+) -> Result<DocBuf> {
+    let mut message = Vec::new();
+    own(router, db, command, &mut message)?;
     let out = Outgoing {
         message: &message,
-        reach,
-        repeatable: (reads || retried || cx.spec.ends_transaction.is_some()) && !in_transaction,
+        reach: Reach::Host(host),
+        repeatable: false,
     };
-    // The shard has tickets of its own.
-    let reply = set.ask(&out, &**cx.op)?;
-    router.times.heard(reply.body.as_doc());
+    let reply = set.ask(&out, on)?.body;
+    router.times.heard(reply.as_doc());
     Ok(reply)
+}
+
+/// Writes a command of the router's own.
+fn own(router: &Router, db: &str, command: &DocBuf, message: &mut Vec<u8>) -> Result<()> {
+    begin_request(message, 1, 0)
+        .body_with(|w| {
+            w.elements(command.as_doc());
+            w.field("$db", db);
+            if let Some(time) = router.times.newest() {
+                w.field("$clusterTime", time);
+            }
+        })
+        .finish()?;
+    Ok(())
 }
 
 /// Runs a command of the router's own on a primary.
@@ -58,15 +176,7 @@ pub fn run(
     repeatable: bool,
 ) -> Result<DocBuf> {
     let mut message = Vec::new();
-    begin_request(&mut message, 1, 0)
-        .body_with(|w| {
-            w.elements(command.as_doc());
-            w.field("$db", db);
-            if let Some(time) = router.times.newest() {
-                w.field("$clusterTime", time);
-            }
-        })
-        .finish()?;
+    own(router, db, command, &mut message)?;
     let out = Outgoing {
         message: &message,
         reach: Reach::Primary,
@@ -98,33 +208,41 @@ pub fn reach(cx: &CommandContext<'_>) -> Reach<'static> {
 }
 
 /// Writes the command for a shard: what the client sent, with the session's user and the newest time.
-fn write(cx: &CommandContext<'_>, router: &Router, body: Doc<'_>, w: &mut DocWriter<'_>) {
-    for e in body {
+fn write(cx: &CommandContext<'_>, router: &Router, part: &Part<'_>, w: &mut DocWriter<'_>) {
+    for e in part.body {
         match e.name() {
-            "lsid" | "$clusterTime" | "$db" => {}
+            "lsid" | "$clusterTime" | "$db" | FIELD => {}
             _ => {
                 w.field(e.name(), e.value());
             }
         }
     }
     w.field("$db", cx.request.db);
-    if let Some(session) = &cx.generic.session {
-        let (id, user) = (binary(4, &session.id), binary(0, &session.user));
-        match session.user == NOBODY {
-            true => w.field("lsid", doc! { "id": id }),
-            false => w.field("lsid", doc! { "id": id, "uid": user }),
-        };
+    if let Some(versions) = part.versions {
+        w.field(FIELD, versions);
+    }
+    if let Some(session) = cx.generic.session {
+        w.field("lsid", lsid(&session));
     }
     // The client may have heard of a later time than the router. Its word counts only where nobody is asked for
     // credentials: the shard would take the time for the router's.
-    let of_client = body.get_doc("$clusterTime");
+    let of_client = cx.request.body.get_doc("$clusterTime");
     let of_client = of_client.filter(|_| !cx.server.auth.required);
     // A message of the greatest length has no room for it.
     let beside = cx.request.sequences.iter();
     let beside: usize = beside.map(|s| s.docs.as_bytes().len()).sum();
-    let has_room = body.byte_len() + beside < ROOMY;
+    let has_room = part.body.byte_len() + beside < ROOMY;
     if let Some(time) = router.times.newest_of(of_client).filter(|_| has_room) {
         w.field("$clusterTime", time);
+    }
+}
+
+/// The session as a shard is told of it, with its user.
+pub fn lsid(session: &SessionKey) -> DocBuf {
+    let (id, user) = (binary(4, &session.id), binary(0, &session.user));
+    match session.user == NOBODY {
+        true => doc! { "id": id },
+        false => doc! { "id": id, "uid": user },
     }
 }
 

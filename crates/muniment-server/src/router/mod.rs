@@ -12,11 +12,14 @@ mod accounts;
 pub mod catalog;
 mod cursors;
 pub mod databases;
+mod dispatch;
 pub mod forward;
 mod place;
 mod presence;
 pub mod relay;
 mod sets;
+pub mod sharded;
+mod tables;
 mod times;
 mod transactions;
 
@@ -27,12 +30,15 @@ use cursors::Cursors;
 use muniment_member::Trust;
 use sets::Sets;
 use std::sync::Arc;
+use tables::Tables;
 use times::Times;
 use transactions::Transactions;
 
 pub use accounts::keep as keep_accounts;
+pub use dispatch::run;
 pub use presence::keep as keep_presence;
 pub use sets::{Reach, SetPool};
+pub use tables::Known;
 
 /// What a router has beside the parts of other servers.
 pub struct Router {
@@ -42,6 +48,8 @@ pub struct Router {
     sets: Sets,
     /// What is known of databases and shards.
     pub catalog: Catalog,
+    /// Which shard owns which part of sharded collections.
+    pub tables: Tables,
     cursors: Cursors,
     transactions: Transactions,
     /// What is known of users and roles.
@@ -62,6 +70,7 @@ impl Router {
             config: sets.of(address),
             sets,
             catalog: Catalog::default(),
+            tables: Tables::default(),
             cursors: Cursors::default(),
             transactions: Transactions::default(),
             accounts: Accounts::default(),

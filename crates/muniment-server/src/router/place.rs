@@ -2,6 +2,7 @@
 
 use super::{Router, SetPool};
 use crate::context::CommandContext;
+use crate::namespace;
 use crate::registry::Kind;
 use muniment_value::{Code, Doc, Error, Result, Value};
 use std::sync::Arc;
@@ -16,6 +17,9 @@ pub const OF_CONFIG: [&str; 2] = ["admin", "config"];
 /// 70 ShardNotFound if there are no shards; 73 for the database `local`.
 pub fn set_of(cx: &CommandContext<'_>, router: &Router, db: &str) -> Result<Arc<SetPool>> {
     if OF_CONFIG.contains(&db) {
+        if cx.generic.in_transaction() && !cx.spec.admin_only {
+            return Err(namespace::not_in_transaction(db));
+        }
         return Ok(Arc::clone(&router.config));
     }
     if db == "local" {

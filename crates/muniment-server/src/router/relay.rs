@@ -1,12 +1,12 @@
 //! Passing commands on and their replies back: whole, as most go, and those of cursors and transactions.
 
 use super::cursors::Entry;
-use super::forward::{ask, reach};
+use super::forward::{Beside, Part, ask, ask_part, reach};
 use super::transactions::no_such_transaction;
 use super::{Reach, Router, SetPool};
 use crate::auth;
 use crate::context::CommandContext;
-use crate::registry::{self, Ends, Routed};
+use crate::registry::Ends;
 use crate::router::place::{self, set_of};
 use crate::router::sets::Reply;
 use muniment_storage::SessionKey;
@@ -21,30 +21,14 @@ const LONGEST_KEPT: usize = 64 << 10;
 /// What a server says of itself in a reply, which the router says of itself.
 const OWN: [&str; 4] = ["$clusterTime", "$configTime", "ok", "topologyVersion"];
 
-/// Does with a command what its declaration says.
+/// Passes the command on to the set that has its database.
 ///
 /// # Errors
-/// 59 for a command that a router does not have; the errors of the way there and of the shard.
-pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
-    match cx.spec.routed {
-        Routed::Refused => Err(registry::unknown(cx.request.name)),
-        Routed::NotYet => Err(Error::new(
-            Code::IllegalOperation,
-            format!(
-                "{} is not there yet at a router: run it on the configuration's set and on each shard",
-                cx.spec.name
-            ),
-        )),
-        Routed::Here => (cx.spec.run)(cx),
-        Routed::Config => to(cx, router, &Arc::clone(&router.config)),
-        Routed::Database if place::is_of_router(cx.request.body) => (cx.spec.run)(cx),
-        Routed::Database => {
-            let set = set_of(cx, router, cx.db())?;
-            place::check(cx, router, &set)?;
-            to(cx, router, &set)
-        }
-        Routed::By(run) => run(cx, router),
-    }
+/// Those of [`set_of`], of [`place::check`] and of [`to`].
+pub fn database(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let set = set_of(cx, router, cx.db())?;
+    place::check(cx, router, &set)?;
+    to(cx, router, &set)
 }
 
 /// Passes the command on to a set as it came, and its reply back.
@@ -52,15 +36,33 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
 /// # Errors
 /// Those of the way there, and the set's.
 pub fn to(cx: &mut CommandContext<'_>, router: &Router, set: &Arc<SetPool>) -> Result<()> {
+    // The configuration's set is no shard.
+    let is_shard = set.name != router.config.name;
+    let part = Part {
+        set,
+        body: cx.request.body,
+        beside: Beside::AsSent,
+        versions: is_shard.then_some(Doc::EMPTY),
+        reach: reach(cx),
+    };
+    let reply = ask_one(cx, router, &part)?;
+    back(cx, router, set, &reply)
+}
+
+/// Sends a part to a set, as a statement of the client's transaction if there is one.
+///
+/// # Errors
+/// Those of the way there; 20 if the transaction is on another shard.
+pub fn ask_one(cx: &CommandContext<'_>, router: &Router, part: &Part<'_>) -> Result<Reply> {
     let Some((session, number)) = transaction_of(cx) else {
-        let reply = ask(cx, router, set, cx.request.body, reach(cx))?;
-        return back(cx, router, set, &reply);
+        return ask_part(cx, router, part);
     };
     let starts = cx.generic.start_transaction.is_some();
-    router.transactions.goes_to(session, number, starts, set)?;
-    let reply = ask(cx, router, set, cx.request.body, reach(cx));
-    let reply = reply.inspect_err(|_| router.transactions.fails(&session, number))?;
-    back(cx, router, set, &reply)
+    router
+        .transactions
+        .goes_to(session, number, starts, part.set)?;
+    let reply = ask_part(cx, router, part);
+    reply.inspect_err(|_| router.transactions.fails(&session, number))
 }
 
 /// The session and the number of the transaction that the command is a statement of.
@@ -270,7 +272,7 @@ fn named_set(cx: &CommandContext<'_>, router: &Router, name: &str) -> Result<Arc
 ///
 /// # Errors
 /// 251 if it was not committed; the shard's.
-fn recover(cx: &CommandContext<'_>, router: &Router, set: &SetPool) -> Result<()> {
+fn recover(cx: &CommandContext<'_>, router: &Router, set: &Arc<SetPool>) -> Result<()> {
     let reply = ask(cx, router, set, abort_of(cx).as_doc(), Reach::Primary)?;
     match client::check_ok(reply.body.as_doc()) {
         Err(e) if e.code() == Code::TransactionCommitted => Ok(()),

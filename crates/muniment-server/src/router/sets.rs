@@ -132,6 +132,13 @@ pub struct Outgoing<'m> {
     pub repeatable: bool,
 }
 
+/// A message that was sent, or could not be.
+pub struct Sent {
+    host: String,
+    connection: Connection,
+    result: Result<()>,
+}
+
 /// A reply, and the member that gave it.
 pub struct Reply {
     /// The reply's document.
@@ -190,6 +197,66 @@ impl SetPool {
                         return Err(e);
                     }
                     broken = Some(e);
+                }
+            }
+        }
+    }
+
+    /// Sends a message without waiting for the reply, if that is possible at once; [`SetPool::finish`] does the rest.
+    pub fn send(&self, out: &Outgoing<'_>) -> Option<Sent> {
+        let host = self.known.lock().pick(out.reach)?;
+        let mut connection = loop {
+            let kept = self.idle.lock().get_mut(&host).and_then(Vec::pop)?;
+            if !kept.stream().has_ended() {
+                break kept;
+            }
+        };
+        let result = connection.send_bytes(out.message);
+        Some(Sent {
+            host,
+            connection,
+            result,
+        })
+    }
+
+    /// Waits for the reply of a message that was sent, or sends it first. Everything else is as in
+    /// [`SetPool::ask`].
+    ///
+    /// # Errors
+    /// As [`SetPool::ask`].
+    pub fn finish(
+        &self,
+        sent: Option<Sent>,
+        out: &Outgoing<'_>,
+        on: &dyn Interrupt,
+    ) -> Result<Reply> {
+        let Some(mut sent) = sent else {
+            return self.ask(out, on);
+        };
+        let reply = sent
+            .result
+            .and_then(|()| self.receive(&sent.host, &mut sent.connection, on));
+        let fixed = matches!(out.reach, Reach::Host(_));
+        match reply {
+            Ok(body) => {
+                if out.message.len().max(body.as_doc().byte_len()) <= LARGE {
+                    self.keep(&sent.host, sent.connection);
+                }
+                if leads_no_more(body.as_doc(), out.repeatable) && !fixed {
+                    self.forget(&sent.host);
+                    return self.ask(out, on);
+                }
+                Ok(Reply {
+                    body,
+                    host: sent.host,
+                })
+            }
+            Err(e) => {
+                on.check()?;
+                self.forget(&sent.host);
+                match out.repeatable {
+                    true => self.ask(out, on),
+                    false => Err(e),
                 }
             }
         }
@@ -359,6 +426,11 @@ impl SetPool {
         on: &dyn Interrupt,
     ) -> Result<DocBuf> {
         c.send_bytes(message)?;
+        self.receive(host, c, on)
+    }
+
+    /// Waits for a reply. The connection must not be used again after an error.
+    fn receive(&self, host: &str, c: &mut Connection, on: &dyn Interrupt) -> Result<DocBuf> {
         let mut heard = Instant::now();
         while !c.stream().wait_for_bytes(LOOK) {
             on.check()?;

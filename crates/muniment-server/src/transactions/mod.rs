@@ -18,6 +18,7 @@ pub use rules::{
 
 use crate::context::{CommandContext, Request};
 use crate::generic::Generic;
+use crate::options::ClusterRole;
 use crate::registry::{CommandSpec, Ends, Statements};
 use crate::sessions::TIMEOUT_MINUTES;
 use crate::state::ServerState;
@@ -181,7 +182,8 @@ impl Transactions {
         };
         let mut out;
         if generic.in_transaction() {
-            rules::check(spec, generic, op.namespace(), request)?;
+            let of_config = server.options.role == ClusterRole::Config;
+            rules::check(of_config, spec, generic, op.namespace(), request)?;
             out = self.check_out(server, op, session, number)?;
             match generic.start_transaction {
                 Some(_) => self.begin(server, op, generic, &mut out)?,

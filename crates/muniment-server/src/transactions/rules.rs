@@ -4,6 +4,7 @@ use super::elsewhere::is_mongodbs;
 use crate::commands::bulk_write;
 use crate::context::{CommandContext, Request};
 use crate::generic::Generic;
+use crate::namespace;
 use crate::registry::{CommandSpec, Names, Statements};
 use muniment_value::{ArrayBuf, Code, Error, Result, array};
 
@@ -144,11 +145,13 @@ pub fn check_write(cx: &CommandContext<'_>, namespace: &str) -> Result<()> {
     ))
 }
 
-/// Checks the arguments of a command that may run in transactions.
+/// Checks the arguments of a command that may run in transactions. `of_config`: the server holds a cluster's
+/// configuration, which routers change by transactions on the database `config`.
 ///
 /// # Errors
 /// 263 OperationNotSupportedInTransaction; 72 InvalidOptions for its concerns.
 pub fn check<'r>(
+    of_config: bool,
     spec: &CommandSpec,
     generic: &Generic<'_>,
     namespace: &'r str,
@@ -165,10 +168,13 @@ pub fn check<'r>(
     };
     let of = |ns: &'r str| ns.split_once('.').map_or(ns, |(db, _)| db);
     let mut databases = own.into_iter().chain(also().map(of));
-    if let Some(db) = databases.find(|db| matches!(*db, "admin" | "config" | "local")) {
-        return refused(format!(
-            "Cannot run command against the '{db}' database in a transaction."
-        ));
+    let barred = |db: &&str| match *db {
+        "admin" | "local" => true,
+        "config" => !of_config,
+        _ => false,
+    };
+    if let Some(db) = databases.find(barred) {
+        return Err(namespace::not_in_transaction(db));
     }
     let mut names = std::iter::once(namespace).chain(also());
     let barred = names.find(|ns| {

@@ -13,6 +13,7 @@ use crate::commit::door::Opening;
 use crate::gate::{Alone, own_all};
 use crate::index::Index;
 use crate::inner::Inner;
+use crate::placement::Placement;
 use crate::store::{Store, db_of, dropped, index_by_name};
 use crate::transaction::Transaction;
 use muniment_op::Interrupt;
@@ -274,6 +275,7 @@ impl Store {
             options,
             indexes,
             pending: transaction.is_some(),
+            placement: None,
             damage: None,
         };
         let created = inner.commit_entry(id, entry, None, opening, interrupt)?;
@@ -594,11 +596,39 @@ impl Store {
         options: CollectionOptions,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
+        self.modify_entry(collection, interrupt, |entry| entry.options = options)
+    }
+
+    /// Says what this shard owns of a collection; `None`: the collection is not sharded.
+    ///
+    /// # Errors
+    /// 26 NamespaceNotFound if it was dropped meanwhile; as a commit's.
+    pub fn place(
+        &self,
+        collection: &Arc<Collection>,
+        placement: Option<Placement>,
+        interrupt: &dyn Interrupt,
+    ) -> Result<()> {
+        self.modify_entry(collection, interrupt, |entry| {
+            entry.placement = placement.map(Arc::new);
+        })
+    }
+
+    /// Changes the collection's catalog entry, while nobody else has the collection.
+    ///
+    /// # Errors
+    /// As [`Store::modify_options`].
+    pub(crate) fn modify_entry(
+        &self,
+        collection: &Arc<Collection>,
+        interrupt: &dyn Interrupt,
+        change: impl FnOnce(&mut Entry),
+    ) -> Result<()> {
         let opening = self.inner.door.opening()?;
         collection.claim();
         let _alone = self.inner.exclusive(collection, opening, interrupt)?;
         let mut entry = Entry::of(collection, &collection.all_indexes());
-        entry.options = options;
+        change(&mut entry);
         self.inner
             .change_entry(collection.id, entry, opening, interrupt)
     }

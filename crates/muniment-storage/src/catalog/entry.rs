@@ -1,5 +1,6 @@
 //! A catalog entry as it is stored: a BSON document in the log and in the tree `META`, `{v, ns,
-//! uuid, options, cappedSize?, cappedMax?, timeField?, indexes: [{id, state, spec}], pending?}`.
+//! uuid, options, cappedSize?, cappedMax?, timeField?, indexes: [{id, state, spec}], pending?,
+//! placement?}`.
 //!
 //! Reading an entry never fails, since one damaged entry must not keep the store from opening. What
 //! cannot be read is reported in [`Entry::damage`] and [`IndexEntry::damage`], and the store closes
@@ -14,6 +15,7 @@ use super::{CollectionOptions, IndexSpec, too_deep};
 use crate::collection::Collection;
 use crate::definition::Definition;
 use crate::index::{Index, is_id_pattern};
+use crate::placement::Placement;
 use muniment_op::Interrupt;
 use muniment_query::{Filter, QueryContext};
 use muniment_value::{
@@ -43,6 +45,8 @@ pub(crate) struct Entry {
     /// A transaction that has not ended made the collection. When the server starts, the collection
     /// is dropped if it never held a document.
     pub pending: bool,
+    /// What this shard owns of the collection, if it is sharded.
+    pub placement: Option<Arc<Placement>>,
     /// The reason why the collection itself cannot be used. The other fields hold what could be read.
     pub damage: Option<Error>,
 }
@@ -83,6 +87,7 @@ impl Entry {
                 })
                 .collect(),
             pending: collection.is_pending(),
+            placement: collection.placement(),
             damage: None,
         }
     }
@@ -111,6 +116,7 @@ impl Entry {
             .collect();
         d.append("indexes", indexes);
         d.append_some("pending", self.pending.then_some(true));
+        d.append_some("placement", self.placement.as_ref().map(|p| p.to_doc()));
         d
     }
 
@@ -150,6 +156,7 @@ impl Entry {
             },
             indexes: read.indexes(d, operation),
             pending: d.get("pending").is_some_and(|v| v.truthy()),
+            placement: read.placement(d),
             damage: None,
         };
         // Under another collation its documents would be looked for under the wrong keys.
@@ -298,6 +305,18 @@ impl Reading {
             self.say(lacks("timeField"));
         }
         held.or(told).map(str::to_string)
+    }
+
+    /// Without its placement a shard would take documents of other shards.
+    fn placement(&mut self, d: Doc<'_>) -> Option<Arc<Placement>> {
+        let stored = d.get("placement")?;
+        match Placement::parse(stored.as_doc().unwrap_or(Doc::EMPTY)) {
+            Ok(placement) => Some(Arc::new(placement)),
+            Err(e) => {
+                self.say(lacks("placement").context(e.message()));
+                None
+            }
+        }
     }
 
     fn indexes(&mut self, d: Doc<'_>, operation: &dyn Interrupt) -> Vec<IndexEntry> {

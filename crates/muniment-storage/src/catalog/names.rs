@@ -272,6 +272,7 @@ impl Inner {
                     c.set_options(entry.options);
                 }
                 c.set_indexes(indexes);
+                c.set_placement(entry.placement);
                 if !entry.pending {
                     c.claim();
                 }
@@ -293,6 +294,7 @@ impl Inner {
                 ));
                 c.set_named_since(at);
                 c.set_pending(entry.pending);
+                c.set_placement(entry.placement);
                 self.catalog.add(&c, at, self.trees.views().oldest());
                 c
             }

@@ -7,6 +7,7 @@ use crate::*;
 use muniment_op::NeverInterrupted;
 use muniment_value::{Code, DocBuf, Value, array, doc};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -560,6 +561,15 @@ fn the_greatest_id_that_a_transaction_still_sees_is_a_conflict() {
     }
 }
 
+fn placement() -> crate::Placement {
+    let key = muniment_shard::ShardKey::parse(doc! { "a": 1 }.as_doc()).unwrap();
+    let (at, version) = (
+        muniment_shard::Timestamp::new(5, 1),
+        muniment_shard::Version::new(1, 2),
+    );
+    crate::Placement::new(at, version, Arc::new(key), vec![(vec![1], None)], false).unwrap()
+}
+
 /// The catalog's stored form, byte for byte in Extended JSON: a change of it is a change of the
 /// format and needs a new layout version.
 #[test]
@@ -586,12 +596,13 @@ fn golden_catalog_entry() {
             damage: None,
         }],
         pending: false,
+        placement: Some(Arc::new(placement())),
         damage: None,
     };
     let stored = entry.to_doc();
     assert_eq!(
         stored.as_doc().to_json(muniment_value::JsonMode::Relaxed),
-        r#"{"v":3,"ns":"db.c","uuid":{"$binary":{"base64":"BwcHBwcHBwcHBwcHBwcHBw==","subType":"04"}},"options":{"capped":true,"size":1000},"cappedSize":1000,"indexes":[{"id":3,"state":"building","spec":{"v":2,"key":{"a.b":-1},"name":"n","unique":true,"sparse":true}}]}"#
+        r#"{"v":3,"ns":"db.c","uuid":{"$binary":{"base64":"BwcHBwcHBwcHBwcHBwcHBw==","subType":"04"}},"options":{"capped":true,"size":1000},"cappedSize":1000,"indexes":[{"id":3,"state":"building","spec":{"v":2,"key":{"a.b":-1},"name":"n","unique":true,"sparse":true}}],"placement":{"timestamp":{"$timestamp":{"t":5,"i":1}},"version":{"$timestamp":{"t":1,"i":2}},"key":{"a":1},"owned":[{"$binary":{"base64":"AQ==","subType":"00"}},{"$binary":{"base64":"","subType":"00"}}]}}"#
     );
     let read = crate::catalog::Entry::read(stored.as_bytes(), 1, &NeverInterrupted);
     read.check_new(stored.as_bytes(), None, &NeverInterrupted)

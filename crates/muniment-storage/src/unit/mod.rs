@@ -36,6 +36,7 @@ use crate::index_list::IndexList;
 use crate::inner::Inner;
 use crate::latch::{self, Tried};
 use crate::multikey::Arrays;
+use crate::placement::{Placement, stale};
 use crate::sessions::SessionChange;
 use crate::store::CommitId;
 use crate::transaction::{Change, Transaction};
@@ -89,6 +90,8 @@ pub struct WriteUnit<'s> {
     /// It never waits for a latch.
     only_tries: bool,
     collection: Arc<Collection>,
+    /// What this shard owns of it, if it is sharded.
+    placement: Option<Arc<Placement>>,
     indexes: IndexList,
     /// There are index entries to maintain in addition to those of `_id_`.
     indexed: bool,
@@ -208,6 +211,7 @@ impl<'s> WriteUnit<'s> {
             indexed: indexes.iter().any(|i| collection.has_entries(i)),
             id_tree: collection.id_tree.unwrap_or(collection.id),
             indexes,
+            placement: collection.placement(),
             collection: collection.clone(),
             owner: store.units.next_owner(),
             stage: Stage::new(opening),
@@ -408,6 +412,7 @@ impl<'s> WriteUnit<'s> {
     /// operation's interrupt says.
     pub fn insert(&mut self, doc: &[u8]) -> Staged<()> {
         self.may_write()?;
+        self.must_own(doc)?;
         // The document is in memory twice: as it came, and in the record.
         if self.make_room(2 * doc.len())?.is_err() {
             return Ok(Err(Busy));
@@ -451,6 +456,41 @@ impl<'s> WriteUnit<'s> {
         }
     }
 
+    /// Refuses a document that this shard does not own. The unit shares the collection, so its placement cannot
+    /// change before the unit's commit.
+    ///
+    /// # Errors
+    /// 13388 StaleConfig; 61 ShardKeyNotFound if there is an array on the path of a field of the shard key.
+    fn must_own(&mut self, doc: &[u8]) -> Result<()> {
+        let Some(placement) = &self.placement else {
+            return Ok(());
+        };
+        match placement.owns_doc(Doc::new(doc), &mut self.key)? {
+            true => Ok(()),
+            false => Err(stale(
+                &self.collection.namespace(),
+                Some((self.collection.uuid(), placement)),
+                "the document belongs to another shard",
+            )),
+        }
+    }
+
+    /// Refuses an update after which the document would belong to another shard.
+    ///
+    /// # Errors
+    /// Those of [`WriteUnit::must_own`]; 283 WouldChangeOwningShard.
+    fn must_keep(&mut self, old: &[u8], new: &[u8]) -> Result<()> {
+        self.must_own(old)?;
+        let kept = self.must_own(new);
+        kept.map_err(|e| match e.code() {
+            Code::StaleConfig => Error::new(
+                Code::WouldChangeOwningShard,
+                "after the update the document would belong to another shard",
+            ),
+            _ => e,
+        })
+    }
+
     fn stage_insert(&mut self, record_key: &[u8], doc: &[u8]) {
         let tree = self.collection.id;
         let (key, at) = self.stage.log.insert(tree, record_key, doc);
@@ -477,6 +517,7 @@ impl<'s> WriteUnit<'s> {
         touched: &dyn Fn(&str) -> bool,
     ) -> Staged<()> {
         self.may_write()?;
+        self.must_keep(old, new)?;
         self.whole(|unit| unit.stage_update(record_key, old, new, how, touched))
     }
 
@@ -530,6 +571,7 @@ impl<'s> WriteUnit<'s> {
     /// # Errors
     /// 171 cannot happen for a stored document; I/O errors.
     pub fn delete(&mut self, record_key: &[u8], old: &[u8]) -> Staged<()> {
+        self.must_own(old)?;
         self.whole(|unit| unit.stage_delete(record_key, old))
     }
 

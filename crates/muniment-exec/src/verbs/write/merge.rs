@@ -50,6 +50,8 @@ impl MergeWriter {
     pub(crate) fn new(link: Link, spec: &MergeSpec, ctx: &QueryContext) -> Result<MergeWriter> {
         let namespace = format!("{}.{}", spec.db, spec.collection);
         let target = Source::now(&link.engine.store, &namespace)?;
+        let held = target.stored().map(|c| &**c);
+        link.op.get().check_placement(&namespace, held)?;
         target.refuse_view_like(&namespace)?;
         let sparse = check_unique(&target, spec, &ctx.collation)?;
         let on = match spec.on.as_slice() {

@@ -46,6 +46,9 @@ impl OutWriter {
     pub(crate) fn new(link: Link, spec: &OutSpec) -> Result<OutWriter> {
         let target = format!("{}.{}", spec.db, spec.collection);
         let there = Source::now(&link.engine.store, &target)?;
+        link.op
+            .get()
+            .check_placement(&target, there.stored().map(|c| &**c))?;
         let series = match &spec.timeseries {
             Some(series) => Some(new_series(&there, &target, series)?),
             None => None,

@@ -1,0 +1,174 @@
+//! Commands that change or show a sharded collection as a whole: they go to all shards that have it.
+
+use super::place::homes;
+use super::reads::at_least_one;
+use super::{all_of, ask_parts, broadcast, is_stale, shard};
+use crate::context::CommandContext;
+use crate::router::Router;
+use crate::router::forward::{Beside, Part, reach};
+use crate::router::sets::Reply;
+use crate::router::tables::Known;
+use muniment_exec::Expected;
+use muniment_shard::Version;
+use muniment_value::{Code, Doc, DocBuf, Error, Result};
+use muniment_wire::client;
+use std::sync::Arc;
+
+/// What a server says of itself in a reply, and what is told once.
+const OWN: [&str; 5] = [
+    "$clusterTime",
+    "$configTime",
+    "ok",
+    "operationTime",
+    "topologyVersion",
+];
+
+/// Runs a command on all shards that have the collection. The reply is the first one's, with all of them under `raw`.
+///
+/// # Errors
+/// The first shard's that fails: the others may have done it.
+pub fn everywhere(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
+    let replies = on_homes(cx, router, known, cx.request.body)?;
+    let mut raw = DocBuf::new();
+    for reply in &replies {
+        raw.append(&reply.host, &reply.body);
+    }
+    if let Some(first) = replies.first() {
+        for e in first
+            .body
+            .as_doc()
+            .iter()
+            .filter(|e| !OWN.contains(&e.name()))
+        {
+            cx.reply.field(e.name(), e.value());
+        }
+    }
+    cx.reply.field("raw", raw);
+    Ok(())
+}
+
+/// As [`everywhere`], for indexes: what is unique has to be unique on one shard.
+///
+/// # Errors
+/// 67 CannotCreateIndex for a unique index that does not begin with the shard key.
+pub fn create_indexes(
+    cx: &mut CommandContext<'_>,
+    router: &Router,
+    known: &Arc<Known>,
+) -> Result<()> {
+    let indexes = cx.args.array("indexes").unwrap_or(Doc::EMPTY);
+    for index in indexes.values().filter_map(|v| v.as_doc()) {
+        let unique = index.get("unique").is_some_and(|v| v.truthy());
+        let key = index.get_doc("key").unwrap_or(Doc::EMPTY);
+        let of_ids = key.iter().count() == 1 && key.get("_id").is_some();
+        if unique && !of_ids && !known.key.begins_index(key) {
+            return Err(Error::new(
+                Code::CannotCreateIndex,
+                format!(
+                    "cannot create unique index over {} with shard key pattern {}",
+                    key.to_display(),
+                    known.key.pattern().to_display()
+                ),
+            ));
+        }
+    }
+    everywhere(cx, router, known)
+}
+
+/// Runs a command on one shard that has chunks, and passes its reply back.
+///
+/// # Errors
+/// The shard's.
+pub fn anywhere(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
+    let one: Vec<usize> = at_least_one(all_of(known)).into_iter().take(1).collect();
+    let replies = broadcast(cx, router, known, &one, cx.request.body)?;
+    let reply = replies
+        .first()
+        .ok_or_else(|| Error::internal("a reply is lost"))?;
+    for e in reply
+        .body
+        .as_doc()
+        .iter()
+        .filter(|e| !OWN.contains(&e.name()))
+    {
+        cx.reply.field(e.name(), e.value());
+    }
+    Ok(())
+}
+
+/// Drops the collection.
+///
+/// # Errors
+/// Those of the sets.
+pub fn drop(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
+    shard::drop_sharded(cx, router, known)?;
+    cx.reply.field("nIndexesWas", 1);
+    cx.reply.field("ns", known.ns());
+    Ok(())
+}
+
+/// Refuses a command on a sharded collection.
+///
+/// # Errors
+/// 20 IllegalOperation.
+pub fn refused(cx: &mut CommandContext<'_>, _: &Router, known: &Arc<Known>) -> Result<()> {
+    Err(Error::new(
+        Code::IllegalOperation,
+        format!(
+            "{} does not run on {}, which is sharded",
+            cx.spec.name,
+            known.ns()
+        ),
+    ))
+}
+
+/// Runs a command on all shards that have the collection, each of which has to succeed.
+///
+/// # Errors
+/// The first shard's that fails.
+pub fn on_homes(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    known: &Known,
+    body: Doc<'_>,
+) -> Result<Vec<Reply>> {
+    let homes = homes(cx, router, known)?;
+    let versions: Vec<DocBuf> = homes
+        .iter()
+        .map(|(_, shard)| match shard {
+            Some(shard) => known.versions(*shard),
+            None => {
+                let expected = Expected {
+                    generation: known.collection.generation,
+                    version: Version::default(),
+                };
+                let mut versions = DocBuf::new();
+                versions.append(known.ns(), crate::placement::version_of(&expected));
+                versions
+            }
+        })
+        .collect();
+    let parts = homes
+        .iter()
+        .zip(&versions)
+        .map(|((set, _), versions)| Part {
+            set,
+            body,
+            beside: Beside::Nothing,
+            versions: Some(versions.as_doc()),
+            reach: reach(cx),
+        });
+    let parts: Vec<_> = parts.collect();
+    let mut good = Vec::new();
+    let mut first: Option<Error> = None;
+    for reply in ask_parts(cx, router, &parts) {
+        match reply.and_then(|reply| client::check_ok(reply.body.as_doc()).map(|()| reply)) {
+            Ok(reply) => good.push(reply),
+            Err(e) if is_stale(&e) => return Err(e),
+            Err(e) => {
+                first.get_or_insert(e);
+            }
+        }
+    }
+    first.map_or(Ok(good), Err)
+}

@@ -1,0 +1,319 @@
+//! insert, update and delete on sharded collections: statements are sent to the shards of their documents.
+//!
+//! Statements that reach one shard are sent together: of an unordered command all at once, of an ordered one as long
+//! as they follow one another. A statement of many documents (`multi`) goes to each shard that it can reach, and each
+//! does it once. A statement of one document, which more shards may have, is [`one`](super::one)'s.
+//!
+//! Invariant: no statement is sent to a shard again, unless it was refused there before it did anything, or the
+//! command is retryable and the shard remembers it.
+
+use super::spread::{Done, Outcome, Owned, Statement, Writes, command};
+use super::{PRIMARY, Repeats, ask_parts, is_stale, one, parsed, reached};
+use crate::context::CommandContext;
+use crate::router::Router;
+use crate::router::forward::{Beside, Part};
+use crate::router::tables::Known;
+use muniment_shard::ShardKey;
+use muniment_value::{Code, Doc, DocBuf, Error, Result, number};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Where a statement goes.
+#[derive(Clone, Debug)]
+enum Goes {
+    /// To this shard.
+    To(usize),
+    /// To each of these, and each does its part.
+    ToAll(Vec<usize>),
+    /// To that of these which has the document.
+    ToOne(Vec<usize>),
+    /// Nowhere.
+    Fails(Error),
+}
+
+/// The statements of a command that are not done yet.
+pub struct Run<'a> {
+    writes: Writes,
+    ordered: bool,
+    statements: Vec<Statement<'a>>,
+    /// The places of those that are not done, ascending.
+    pending: BTreeSet<usize>,
+    outcome: Outcome,
+    /// The shards that have done their part of a statement for all.
+    did: BTreeSet<(usize, Arc<str>)>,
+}
+
+/// Runs insert, update or delete.
+///
+/// # Errors
+/// Those of the command as a whole: each statement's own are in the reply.
+pub fn run(
+    cx: &mut CommandContext<'_>,
+    router: &Router,
+    known: &Arc<Known>,
+    writes: Writes,
+) -> Result<()> {
+    let docs = cx.documents(writes.field())?;
+    crate::commands::write_reply::check_batch(docs.len())?;
+    let first = cx
+        .args
+        .get("stmtId")
+        .and_then(number::to_i64_clamped)
+        .unwrap_or(0);
+    let ids = cx.args.array("stmtIds").unwrap_or(Doc::EMPTY);
+    let ids: Vec<i64> = ids.values().filter_map(number::to_i64_clamped).collect();
+    let statements = docs.iter().enumerate().map(|(i, doc)| Statement {
+        doc: match writes {
+            Writes::Inserts => Owned::with_id(doc),
+            _ => Owned::Sent(doc),
+        },
+        id: ids.get(i).copied().unwrap_or(first + i as i64),
+    });
+    let statements: Vec<_> = statements.collect();
+    cx.op_count = Some(statements.len() as u64);
+    let mut run = Run {
+        writes,
+        ordered: cx.args.bool("ordered", true),
+        pending: (0..statements.len()).collect(),
+        statements,
+        outcome: Outcome::default(),
+        did: BTreeSet::new(),
+    };
+    run.all(cx, router, known)?;
+    run.outcome.write(cx, writes == Writes::Updates);
+    Ok(())
+}
+
+impl Run<'_> {
+    fn all(&mut self, cx: &CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
+        let mut known = Arc::clone(known);
+        let mut repeats = Repeats::new();
+        while !self.pending.is_empty() {
+            let Err(e) = self.with(cx, router, &known) else {
+                return Ok(());
+            };
+            // If nothing is done yet, the command as a whole begins anew, since the collection may not be sharded
+            // any more.
+            if !is_stale(&e) || self.outcome.is_empty() {
+                return Err(e);
+            }
+            repeats.next(cx, router, known.ns(), e)?;
+            known = router
+                .tables
+                .of(&**cx.op, router, known.ns())?
+                .ok_or_else(|| {
+                    let why = format!("{} was dropped while it was written to", known.ns());
+                    Error::new(Code::QueryPlanKilled, why)
+                })?;
+        }
+        Ok(())
+    }
+
+    /// Runs what is pending, as long as the shards know the collection as the router does.
+    ///
+    /// # Errors
+    /// 13388 StaleConfig; those that end the command.
+    fn with(&mut self, cx: &CommandContext<'_>, router: &Router, known: &Known) -> Result<()> {
+        let mut goes: BTreeMap<usize, Goes> = BTreeMap::new();
+        for place in &self.pending {
+            goes.insert(*place, self.goes(cx, known, *place));
+        }
+        while let Some(place) = self.pending.first().copied() {
+            let groups = self.groups(&goes);
+            if !groups.is_empty() {
+                self.send(cx, router, known, &groups)?;
+            } else {
+                match goes.get(&place) {
+                    Some(Goes::ToAll(shards)) => {
+                        self.send_to_all(cx, router, known, place, shards)?
+                    }
+                    Some(Goes::ToOne(shards)) => {
+                        let statement = self.statements.get(place).ok_or_else(lost)?;
+                        let done = one::write(cx, router, known, self.writes, statement, shards)?;
+                        self.outcome.add(done, &[place]);
+                    }
+                    Some(Goes::Fails(e)) => self.outcome.fails(place, e),
+                    _ => return Err(lost()),
+                }
+                self.pending.remove(&place);
+            }
+            if self.ordered && self.outcome.has_errors() {
+                self.pending.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// The statements that are sent together now, by shard.
+    fn groups(&self, goes: &BTreeMap<usize, Goes>) -> BTreeMap<usize, Vec<usize>> {
+        let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for place in &self.pending {
+            match goes.get(place) {
+                Some(Goes::To(shard))
+                    if !self.ordered || groups.is_empty() || groups.contains_key(shard) =>
+                {
+                    groups.entry(*shard).or_default().push(*place);
+                }
+                _ if self.ordered => break,
+                _ => {}
+            }
+        }
+        groups
+    }
+
+    fn send(
+        &mut self,
+        cx: &CommandContext<'_>,
+        router: &Router,
+        known: &Known,
+        groups: &BTreeMap<usize, Vec<usize>>,
+    ) -> Result<()> {
+        let mut made = Vec::new();
+        for (shard, places) in groups {
+            let of = places.iter().filter_map(|p| self.statements.get(*p));
+            let docs: Vec<Doc<'_>> = of.clone().map(|s| s.doc.as_doc()).collect();
+            let ids: Vec<i64> = of.map(|s| s.id).collect();
+            made.push((
+                *shard,
+                docs,
+                command(cx, self.writes, self.ordered, &ids),
+                known.versions(*shard),
+            ));
+        }
+        let mut parts = Vec::new();
+        for (shard, docs, body, versions) in &made {
+            parts.push(Part {
+                set: known.set(*shard)?,
+                body: body.as_doc(),
+                beside: Beside::These(self.writes.field(), docs),
+                versions: Some(versions.as_doc()),
+                reach: PRIMARY,
+            });
+        }
+        let replies = ask_parts(cx, router, &parts);
+        drop(parts);
+        drop(made);
+        let mut stale = None;
+        let mut ends = None;
+        for (reply, places) in replies.into_iter().zip(groups.values()) {
+            match reply.and_then(|reply| Done::read(&reply)) {
+                Ok(mut done) => {
+                    let again = done.take_stale();
+                    self.settle(places, &done, again.as_ref());
+                    self.outcome.add(done, places);
+                    stale = stale.or(again.map(|(_, e)| e));
+                }
+                Err(e) if is_stale(&e) => stale = Some(e),
+                Err(e) => {
+                    ends.get_or_insert(e);
+                }
+            }
+        }
+        match ends.or(stale) {
+            Some(e) => Err(e),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes away what is done of these statements. `again`: the places, within them, of those that were refused.
+    fn settle(&mut self, places: &[usize], done: &Done, again: Option<&(Vec<usize>, Error)>) {
+        let refused = again
+            .map(|(refused, _)| refused.as_slice())
+            .unwrap_or_default();
+        let failed = done.first_error();
+        for (i, place) in places.iter().enumerate() {
+            let not_tried = self.ordered && refused.first().is_some_and(|first| i >= *first);
+            let ended = self.ordered && failed.is_some_and(|first| i > first);
+            if !not_tried && !refused.contains(&i) && !ended {
+                self.pending.remove(place);
+            }
+        }
+    }
+
+    fn send_to_all(
+        &mut self,
+        cx: &CommandContext<'_>,
+        router: &Router,
+        known: &Known,
+        place: usize,
+        shards: &[usize],
+    ) -> Result<()> {
+        let statement = self.statements.get(place).ok_or_else(lost)?;
+        let docs = [statement.doc.as_doc()];
+        let body = command(cx, self.writes, true, &[]);
+        let name = |shard: usize| -> Arc<str> { known.table.shard_name(shard).into() };
+        let left: Vec<usize> = (shards.iter().copied())
+            .filter(|shard| !self.did.contains(&(place, name(*shard))))
+            .collect();
+        let versions: Vec<DocBuf> = left.iter().map(|shard| known.versions(*shard)).collect();
+        let mut parts = Vec::new();
+        for (shard, versions) in left.iter().zip(&versions) {
+            parts.push(Part {
+                set: known.set(*shard)?,
+                body: body.as_doc(),
+                beside: Beside::These(self.writes.field(), &docs),
+                versions: Some(versions.as_doc()),
+                reach: PRIMARY,
+            });
+        }
+        let replies = ask_parts(cx, router, &parts);
+        let mut ends = None;
+        for (reply, shard) in replies.into_iter().zip(&left) {
+            let done = reply.and_then(|reply| Done::read(&reply));
+            match done.map(|mut done| (done.take_stale(), done)) {
+                Ok((Some((_, e)), _)) | Err(e) => ends = ends.filter(|e| !is_stale(e)).or(Some(e)),
+                Ok((None, done)) => {
+                    self.did.insert((place, name(*shard)));
+                    self.outcome.add(done, &[place]);
+                }
+            }
+        }
+        ends.map_or(Ok(()), Err)
+    }
+
+    fn goes(&self, cx: &CommandContext<'_>, known: &Known, place: usize) -> Goes {
+        let Some(statement) = self.statements.get(place) else {
+            return Goes::Fails(lost());
+        };
+        let d = statement.doc.as_doc();
+        let is = |name: &str| d.get(name).is_some_and(|v| v.truthy());
+        let filter = d.get_doc("q").unwrap_or(Doc::EMPTY);
+        let reached = || reached(cx, known, filter, d.get_doc("collation"));
+        let many = match self.writes {
+            Writes::Inserts => {
+                return match known.key.key_of(d) {
+                    Ok(key) => Goes::To(known.table.owner(&key)),
+                    Err(e) => Goes::Fails(e),
+                };
+            }
+            Writes::Updates if is("upsert") => {
+                if let Some(key) = upserted(cx, known, &known.key, d) {
+                    return Goes::To(known.table.owner(&key));
+                }
+                is("multi")
+            }
+            Writes::Updates => is("multi"),
+            Writes::Deletes => d.get("limit").and_then(number::to_i64_exact) == Some(0),
+        };
+        let shards = reached();
+        match (shards.as_slice(), many) {
+            // Which shard an upsert of an unknown key would write to is not known.
+            ([shard], _) if !is("upsert") => Goes::To(*shard),
+            // No document can match. Any shard says what the statement comes to.
+            ([], _) => Goes::To(0),
+            (_, true) => Goes::ToAll(shards),
+            (_, false) => Goes::ToOne(shards),
+        }
+    }
+}
+
+/// The key that an upsert's filter fixes.
+fn upserted(cx: &CommandContext<'_>, known: &Known, key: &ShardKey, d: Doc<'_>) -> Option<Vec<u8>> {
+    let filter = d.get_doc("q").unwrap_or(Doc::EMPTY);
+    parsed(cx, known, filter, d.get_doc("collation")).and_then(|filter| key.key_of_filter(&filter))
+}
+
+#[cold]
+fn lost() -> Error {
+    Error::internal("a statement of the command is lost")
+}
