@@ -226,6 +226,11 @@ pub fn attach(doc: Doc<'_>, kinds: &[(Meta, Value<'_>)]) -> Bytes {
     [doc.as_bytes(), meta.as_bytes()].concat().into()
 }
 
+/// The bytes of a key as metadata.
+pub fn binary(bytes: &[u8]) -> Value<'_> {
+    Value::Binary { subtype: 0, bytes }
+}
+
 /// Appends to the document in `out` the metadata of the document from which it was made.
 #[inline]
 pub fn carry(from: Doc<'_>, out: &mut Vec<u8>) {

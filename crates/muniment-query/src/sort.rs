@@ -6,7 +6,7 @@
 //! key per element, and the least key (in the sort's own order) counts.
 
 use crate::context::QueryContext;
-use crate::meta::{Meta, MetaSet, attach};
+use crate::meta::{Meta, MetaSet, attach, binary};
 use bytes::Bytes;
 use muniment_value::path::Path;
 use muniment_value::{ArrayBuf, Collation, Doc, Error, Result, Value, ValueBuf};
@@ -266,11 +266,6 @@ impl SortSpec {
 
 /// The metadata with which documents have a key after a sort.
 pub(crate) const KEYS: MetaSet = MetaSet::NONE.with(Meta::SortKey).with(Meta::MergeKey);
-
-/// Bytes as a value.
-pub(crate) fn binary(bytes: &[u8]) -> Value<'_> {
-    Value::Binary { subtype: 0, bytes }
-}
 
 /// The whole number for a key's value: doubles lose their fraction, decimals are rounded half to even.
 fn direction(v: Value<'_>) -> Option<i64> {

@@ -119,7 +119,7 @@ impl DocStream for Merged {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::sort::binary;
+    use crate::meta::binary;
     use crate::stage::testing::{Docs, drain, show};
     use muniment_op::Interrupt;
     use muniment_value::{Code, Error, doc};

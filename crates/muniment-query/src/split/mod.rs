@@ -171,10 +171,11 @@ impl Cut {
         self.same = halves.merge == Merge::Sorted;
         if self.same {
             self.planned = false;
+            self.pass(stage);
         }
+        // Otherwise, the router's part of the stage is parsed with the same metadata as the stage.
         self.shards.push(halves.shards);
         self.router = halves.router;
-        self.pass(stage);
     }
 
     /// Gives a stage to the shards.

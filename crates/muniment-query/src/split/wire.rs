@@ -101,7 +101,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::meta::attach;
-    use crate::sort::binary;
+    use crate::meta::binary;
     use muniment_value::doc;
 
     #[test]
