@@ -158,6 +158,7 @@ impl Database {
             limit: None,
             output: Output::Whole,
             show_record_id: false,
+            sort_key: false,
             tailable: false,
             want_info: false,
             sort_limits: self.sort_limits(None),

@@ -39,6 +39,9 @@ pub struct QueryContext {
     pub late_constants: bool,
     /// Whether this is the validator of a collection, in which expressions with varying results are refused.
     pub validator: bool,
+    /// Whether the pipeline comes from a member of the cluster, and so may have the stages and the fields that
+    /// only [`crate::split`] writes. For a client, it may not.
+    pub member: bool,
     /// What parsing works for: constants are evaluated, and geometries are checked.
     pub task: Task,
 }
@@ -88,6 +91,7 @@ impl QueryContext {
             collation: Collation::SIMPLE,
             late_constants: false,
             validator: false,
+            member: false,
             task: Task::default(),
         }
     }
@@ -121,6 +125,13 @@ impl QueryContext {
         self
     }
 
+    /// This context for a pipeline that a member of the cluster sends.
+    #[must_use]
+    pub fn of_member(mut self) -> QueryContext {
+        self.member = true;
+        self
+    }
+
     /// This context after a stage that gives documents more metadata.
     #[must_use]
     pub fn with_metadata(mut self, given: MetaSet) -> QueryContext {
@@ -143,6 +154,7 @@ impl QueryContext {
         }
         let mut inner = self.clone();
         inner.sub_pipelines += 1;
+        inner.member = false;
         inner.metadata.available = MetaSet::NONE;
         Ok(inner)
     }

@@ -17,6 +17,7 @@ pub mod projection;
 pub mod running;
 pub mod scratch;
 pub mod sort;
+pub mod split;
 pub mod stage;
 pub mod text;
 pub mod update;

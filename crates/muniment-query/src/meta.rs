@@ -52,11 +52,14 @@ pub enum Meta {
     TimeseriesBucketMinTime,
     #[allow(missing_docs)]
     VectorSearchScore,
+    /// The bytes by which the router of a cluster merges the sorted streams of its shards. No query can name it:
+    /// see [`Metadata::note`].
+    MergeKey,
 }
 
 /// Every kind with its name in `{$meta: …}`. The third part is its name in the error of a query that asks for
 /// the kind without providing it; `None` if that is not an error.
-const KINDS: [(Meta, &str, Option<&str>); 17] = {
+const KINDS: [(Meta, &str, Option<&str>); 18] = {
     use Meta::*;
     [
         (
@@ -66,6 +69,7 @@ const KINDS: [(Meta, &str, Option<&str>); 17] = {
         ),
         (GeoNearPoint, "geoNearPoint", Some("$geoNear point")),
         (IndexKey, "indexKey", None),
+        (MergeKey, "mergeKey", None),
         (RandVal, "randVal", None),
         (RecordId, "recordId", None),
         (Score, "score", Some("score")),
@@ -92,9 +96,10 @@ const KINDS: [(Meta, &str, Option<&str>); 17] = {
 };
 
 impl Meta {
-    /// The kind with this name.
+    /// The kind that a query can ask for by this name.
     pub fn parse(name: &str) -> Option<Meta> {
-        KINDS.iter().find(|k| k.1 == name).map(|k| k.0)
+        let kind = KINDS.iter().find(|k| k.1 == name).map(|k| k.0);
+        kind.filter(|m| *m != Meta::MergeKey)
     }
 
     /// The name in `{$meta: …}`.
@@ -136,6 +141,17 @@ impl MetaSet {
         MetaSet(self.0 | o.0)
     }
 
+    /// The kinds that are in both sets.
+    #[must_use]
+    pub(crate) const fn both(self, o: MetaSet) -> MetaSet {
+        MetaSet(self.0 & o.0)
+    }
+
+    /// The kinds in the set.
+    pub(crate) fn kinds(self) -> impl Iterator<Item = Meta> {
+        KINDS.iter().map(|k| k.0).filter(move |m| self.has(*m))
+    }
+
     /// Whether the kind is in the set.
     #[inline]
     pub const fn has(self, m: Meta) -> bool {
@@ -159,6 +175,14 @@ pub struct Metadata {
 }
 
 impl Metadata {
+    /// The facts about a query of its own that begins where these kinds are available.
+    pub(crate) fn beginning_with(available: MetaSet) -> Metadata {
+        Metadata {
+            available,
+            ..Metadata::default()
+        }
+    }
+
     /// Records that something reads this kind.
     ///
     /// 40218 if the query does not provide it and MongoDB demands that it does.
@@ -200,6 +224,11 @@ pub fn attach(doc: Doc<'_>, kinds: &[(Meta, Value<'_>)]) -> Bytes {
         meta.append(m.name(), *v);
     }
     [doc.as_bytes(), meta.as_bytes()].concat().into()
+}
+
+/// The bytes of a key as metadata.
+pub fn binary(bytes: &[u8]) -> Value<'_> {
+    Value::Binary { subtype: 0, bytes }
 }
 
 /// Appends to the document in `out` the metadata of the document from which it was made.
@@ -273,7 +302,7 @@ mod tests {
     fn names_are_those_of_their_kinds() {
         assert!(KINDS.is_sorted_by(|a, b| a.1 < b.1));
         for (m, name, _) in KINDS {
-            assert_eq!(Meta::parse(name), Some(m));
+            assert_eq!(Meta::parse(name), Some(m).filter(|m| *m != Meta::MergeKey));
             assert_eq!(m.name(), name);
         }
         assert_eq!(Meta::parse("nope"), None);

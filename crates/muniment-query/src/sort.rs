@@ -6,7 +6,7 @@
 //! key per element, and the least key (in the sort's own order) counts.
 
 use crate::context::QueryContext;
-use crate::meta::{Meta, attach};
+use crate::meta::{Meta, MetaSet, attach, binary};
 use bytes::Bytes;
 use muniment_value::path::Path;
 use muniment_value::{ArrayBuf, Collation, Doc, Error, Result, Value, ValueBuf};
@@ -168,14 +168,24 @@ impl SortSpec {
         Ok(values)
     }
 
-    /// The document with [`SortSpec::values`] as metadata.
+    /// The document with those of its keys as metadata that are wanted: [`SortSpec::values`] as the sort key, and
+    /// [`SortSpec::key`] as the key for merging.
     ///
     /// # Errors
     /// As [`SortSpec::key`].
-    pub fn with_key(&self, doc: Doc<'_>) -> Result<Bytes> {
-        let values = self.values(doc)?;
-        let values = Value::Array(values.as_doc());
-        Ok(attach(doc, &[(Meta::SortKey, values)]))
+    pub fn with_keys(&self, doc: Doc<'_>, wanted: MetaSet) -> Result<Bytes> {
+        let values: ArrayBuf;
+        let mut key = Vec::new();
+        let mut kinds = Vec::new();
+        if wanted.has(Meta::SortKey) {
+            values = self.values(doc)?;
+            kinds.push((Meta::SortKey, Value::Array(values.as_doc())));
+        }
+        if wanted.has(Meta::MergeKey) {
+            self.key(doc, &mut key)?;
+            kinds.push((Meta::MergeKey, binary(&key)));
+        }
+        Ok(attach(doc, &kinds))
     }
 
     /// The slow path: makes a key for each element of the array that the paths share, and takes the least
@@ -253,6 +263,9 @@ impl SortSpec {
         Ok(())
     }
 }
+
+/// The metadata with which documents have a key after a sort.
+pub(crate) const KEYS: MetaSet = MetaSet::NONE.with(Meta::SortKey).with(Meta::MergeKey);
 
 /// The whole number for a key's value: doubles lose their fraction, decimals are rounded half to even.
 fn direction(v: Value<'_>) -> Option<i64> {

@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, usize)] = &[
     ("muniment-lab", 22),
     ("muniment-log", 6),
     ("muniment-member", 6),
-    ("muniment-query", 35),
+    ("muniment-query", 34),
     ("muniment-server", 31),
     ("muniment-storage", 32),
     ("muniment-tree", 2),

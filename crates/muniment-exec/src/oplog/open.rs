@@ -89,6 +89,7 @@ fn refuse_options(r: &FindRequest<'_>) -> Result<()> {
         (!r.max.is_empty(), "max"),
         (r.return_key, "returnKey"),
         (r.show_record_id, "showRecordId"),
+        (r.sort_key, "sortKey"),
     ] {
         if given {
             return Err(Error::bad_value(format!(

@@ -20,6 +20,7 @@ use crate::run::recipe::Recipe;
 use crate::run::wrap;
 use bytes::Bytes;
 use muniment_query::meta::carry;
+use muniment_query::split::wire::append_key;
 use muniment_query::{Filter, Interrupt, SortSpec};
 use muniment_storage::Snapshot;
 use muniment_value::{Doc, DocBuf, Result};
@@ -37,6 +38,7 @@ pub(crate) struct Exec {
     root: Stage,
     output: Output,
     show_record_id: bool,
+    sort_key: bool,
     tailable: bool,
     skip: u64,
     limit: Option<u64>,
@@ -73,10 +75,9 @@ impl Exec {
         let mut cx = Cx::new(recipe.store.clone(), recipe.collection.clone(), snapshot);
         cx.budget = BUDGET;
         cx.reads(candidate.access.indexes(), recipe.shared.clone());
-        let filter = if recipe.want_info {
-            Some(recipe.filter.clone())
-        } else {
-            candidate.filter.clone()
+        let filter = match recipe.want_info {
+            true => Some(recipe.filter.clone()),
+            false => candidate.filter.clone(),
         };
         let keys_wanted = recipe.keys_only && !candidate.needs_sort;
         let mut root = lowest(recipe, &candidate.access, filter.as_ref(), keys_wanted);
@@ -116,6 +117,7 @@ impl Exec {
             output: recipe.output.clone(),
             // With returnKey the key is all that is returned.
             show_record_id: recipe.show_record_id && !matches!(recipe.output, Output::Key),
+            sort_key: recipe.sort_key,
             tailable: recipe.tailable,
             skip,
             limit: recipe.limit,
@@ -390,6 +392,11 @@ impl Exec {
             d.append("$recordId", self.cx.collection.record_id(&row.record_key));
             out.extend_from_slice(d.as_bytes());
         }
+        if self.sort_key {
+            let mut d = DocBuf::from_bytes_trusted(out.split_off(start));
+            append_key(Doc::new(&row.doc), &mut d)?;
+            out.extend_from_slice(d.as_bytes());
+        }
         Ok(())
     }
 
@@ -409,7 +416,7 @@ impl Exec {
 
     /// True if `emit` appends the stored document unchanged.
     pub(crate) fn emits_whole(&self) -> bool {
-        matches!(self.output, Output::Whole) && !self.show_record_id
+        matches!(self.output, Output::Whole) && !self.show_record_id && !self.sort_key
     }
 
     /// The plan's tree as explain shows it, with the stages for skip, projection and limit.

@@ -1,4 +1,4 @@
-//! The metadata that is known when a row leaves its plan: sort key, index key and record id.
+//! The metadata that is known when a row leaves its plan: sort keys, index key and record id.
 //! Metadata that only a stage knows (distances, scores) is attached by that stage.
 
 use super::Row;
@@ -6,7 +6,7 @@ use super::key_document;
 use super::recipe::Recipe;
 use crate::plan::access::{Access, Candidate};
 use bytes::Bytes;
-use muniment_query::meta::{Meta, attach};
+use muniment_query::meta::{Meta, attach, binary};
 use muniment_query::{MetaSet, SortSpec};
 use muniment_storage::Collection;
 use muniment_value::path::Path;
@@ -34,8 +34,9 @@ enum Key {
 impl RowMetadata {
     /// The metadata that the plan has to attach; `None` if there is none.
     pub(super) fn of(recipe: &Recipe, candidate: &Candidate) -> Option<RowMetadata> {
+        let sorted = recipe.sort.is_some() && recipe.metadata.has(Meta::MergeKey);
         let here = [Meta::IndexKey, Meta::RecordId, Meta::SortKey];
-        if !here.iter().any(|m| recipe.metadata.has(*m)) {
+        if !sorted && !here.iter().any(|m| recipe.metadata.has(*m)) {
             return None;
         }
         let key = match &candidate.access {
@@ -70,7 +71,14 @@ impl RowMetadata {
             Some(s) if self.wanted.has(Meta::SortKey) => Some(s.values(doc)?),
             _ => None,
         };
+        let mut merge_key = Vec::new();
         let mut kinds = Vec::new();
+        if let Some(s) = &self.sort
+            && self.wanted.has(Meta::MergeKey)
+        {
+            s.key(doc, &mut merge_key)?;
+            kinds.push((Meta::MergeKey, binary(&merge_key)));
+        }
         if let Some(k) = &key {
             kinds.push((Meta::IndexKey, Value::Document(k.as_doc())));
         }

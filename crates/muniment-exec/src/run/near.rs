@@ -14,9 +14,9 @@ use crate::plan::access::IndexAccess;
 use crate::plan::access::NearAccess;
 use bytes::Bytes;
 use muniment_query::MetaSet;
-use muniment_query::meta::{Meta, attach};
+use muniment_query::meta::{Meta, attach, binary};
 use muniment_query::running::Work;
-use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc, keyenc};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -114,15 +114,20 @@ impl GeoNear {
         }
     }
 
-    /// Attaches the distance and the place to the row's document, if they are asked for.
+    /// Attaches the distance and the place to the row's document, if they are asked for. The distance is also
+    /// the key by which a router merges the rows.
     fn attach(&self, row: &mut Row, work: Work<'_>) -> Result<()> {
         let wanted = |m: &(Meta, Value<'_>)| self.metadata.has(m.0);
-        if !self.metadata.has(Meta::GeoNearDistance) && !self.metadata.has(Meta::GeoNearPoint) {
+        let kinds = [Meta::GeoNearDistance, Meta::GeoNearPoint, Meta::MergeKey];
+        if !kinds.iter().any(|m| self.metadata.has(*m)) {
             return Ok(());
         }
         let doc = Doc::new(&row.doc);
         if let Some((distance, place)) = self.access.near.nearest(doc, &self.access.path, work)? {
+            let mut key = Vec::new();
+            keyenc::encode(Value::Double(distance), false, &mut key);
             let mut kinds = vec![
+                (Meta::MergeKey, binary(&key)),
                 (Meta::GeoNearDistance, Value::Double(distance)),
                 (Meta::GeoNearPoint, place),
             ];

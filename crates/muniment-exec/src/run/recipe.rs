@@ -53,6 +53,8 @@ pub(crate) struct Recipe {
     pub output: Output,
     /// True if `$recordId` is appended.
     pub show_record_id: bool,
+    /// True if the key by which a router merges the documents is appended, as `$sortKey`.
+    pub sort_key: bool,
     /// True if the plan stays at the end of the collection to give later documents.
     pub tailable: bool,
     /// True if matching has to find out the array position.

@@ -346,6 +346,7 @@ fn aggregations() {
                     collation: None,
                     let_: Doc::EMPTY,
                     bypass_document_validation: false,
+                    member: false,
                 },
             )
             .unwrap();

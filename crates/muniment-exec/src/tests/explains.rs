@@ -387,6 +387,7 @@ fn other_commands_explain() {
         collation: None,
         let_: Doc::EMPTY,
         bypass_document_validation: false,
+        member: false,
     }));
     let cursor = d.as_doc().get_array("stages").unwrap();
     let cursor = cursor.first().unwrap().value().as_doc().unwrap();

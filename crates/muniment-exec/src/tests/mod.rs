@@ -20,6 +20,7 @@ mod pipelines;
 mod positions;
 mod races;
 mod random;
+mod shards;
 mod speed;
 mod spills;
 mod text;
@@ -61,6 +62,7 @@ pub(crate) fn aggregation(pipeline: Doc<'_>) -> AggregateRequest<'_> {
         collation: None,
         let_: Doc::EMPTY,
         bypass_document_validation: false,
+        member: false,
     }
 }
 

@@ -8,7 +8,7 @@ use muniment_value::{ArrayBuf, Code, Value, doc};
 
 /// A pipeline whose result does not depend on the order of its input, and whether its result has a
 /// defined order.
-fn pipeline(rng: &mut Rng) -> (Vec<String>, bool) {
+pub(super) fn pipeline(rng: &mut Rng) -> (Vec<String>, bool) {
     let mut stages = Vec::new();
     let mut sorted = false;
     for _ in 0..1 + rng.below(5) {
@@ -86,7 +86,7 @@ fn run(b: &Bench, stages: &[&str], hint: Option<&str>) -> Result<Vec<DocBuf>> {
 
 /// Compares documents by value, because it depends on the order of the input which one of equal
 /// numbers is shown for a group.
-fn by_value(docs: &[DocBuf]) -> Vec<String> {
+pub(super) fn by_value(docs: &[DocBuf]) -> Vec<String> {
     let mut all: Vec<String> = docs
         .iter()
         .map(|d| {
@@ -98,7 +98,7 @@ fn by_value(docs: &[DocBuf]) -> Vec<String> {
     all
 }
 
-fn shown(docs: &[DocBuf], sorted: bool) -> Vec<String> {
+pub(super) fn shown(docs: &[DocBuf], sorted: bool) -> Vec<String> {
     match sorted {
         true => docs
             .iter()

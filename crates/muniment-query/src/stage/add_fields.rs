@@ -3,6 +3,7 @@
 use super::Stage;
 use super::registry::{Place, Spec};
 use super::rights::Rights;
+use super::spread::Spread;
 use crate::context::QueryContext;
 use crate::projection::Projection;
 use muniment_value::{Elem, Error, Result, Value};
@@ -12,6 +13,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$addFields",
     doc: "Computes fields and keeps the others.",
     place: Place::UPDATE,
+    spread: Spread::Each,
     rights: Rights::Input,
     parse,
 };
@@ -20,6 +22,7 @@ pub(crate) const SET: Spec = Spec {
     name: "$set",
     doc: "Another name of $addFields.",
     place: Place::UPDATE,
+    spread: Spread::Each,
     rights: Rights::Input,
     parse,
 };

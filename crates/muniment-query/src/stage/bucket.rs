@@ -4,8 +4,10 @@
 use super::Stage;
 use super::group::{Field, Key, group, parse_field};
 use super::idl::need;
+use super::parts::{self, Part};
 use super::registry::{Place, Spec};
 use super::rights::Rights;
+use super::spread::Spread;
 use crate::context::{Clocks, QueryContext};
 use crate::expr::{EvalContext, Expr};
 use crate::sort::SortSpec;
@@ -16,6 +18,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$bucket",
     doc: "Groups documents by the range that a value falls into.",
     place: Place::ANYWHERE,
+    spread: Spread::Halves(parts::of_bucket),
     rights: Rights::Input,
     parse,
 };
@@ -232,8 +235,12 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
     let v = e.value();
     let text = "Argument to $bucket stage must be an object, but found type: {}.";
     let mut given = Options::default();
+    let mut part = Part::Whole;
     for o in need(v.as_doc(), v, 40201, text)? {
-        given.read(o, ctx)?;
+        match Part::of(o, ctx) {
+            Some(p) => part = p,
+            None => given.read(o, ctx)?,
+        }
     }
     let (Some(by), Some(boundaries)) = (given.by, given.boundaries) else {
         return Err(Error::location(
@@ -251,7 +258,11 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
         default: given.default,
         collation: ctx.collation.clone(),
     };
-    stages.push(group(Key::Bucket(buckets), fields, ctx));
+    stages.push(group(Key::Bucket(buckets), fields, part, ctx));
+    if part == Part::First {
+        // The router sorts the buckets when it has merged them.
+        return Ok(());
+    }
     let by_id: DocBuf = doc! { "_id": 1 };
     stages.push(Stage::Sort(SortSpec::parse(by_id.as_doc(), ctx)?));
     Ok(())

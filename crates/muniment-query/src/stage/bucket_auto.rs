@@ -12,6 +12,7 @@ use super::idl::need;
 use super::registry::{Place, Spec};
 use super::rights::Rights;
 use super::sorter::Sorter;
+use super::spread::Spread;
 use super::{DocStream, Stage, StageOp, Ticker, check_size};
 use crate::bytes::{close, head, open, put};
 use crate::context::{QueryContext, Runtime};
@@ -29,6 +30,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$bucketAuto",
     doc: "Groups documents into a number of ranges of about the same size.",
     place: Place::ANYWHERE,
+    spread: Spread::Router,
     rights: Rights::Input,
     parse,
 };

@@ -7,6 +7,7 @@ use super::Stage;
 use super::idl::{boolean, document, only, string, wrong_type};
 use super::registry::{Input, Place, Spec};
 use super::rights::{Right, Rights};
+use super::spread::Spread;
 use crate::context::QueryContext;
 use muniment_value::{Code, Doc, Elem, Error, Result, Value};
 
@@ -19,6 +20,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: NAME,
     doc: "The changes of a collection, a database or all of them, as they happen.",
     place: Place::CHANGES.needs(Input::Any),
+    spread: Spread::Alone,
     rights: Rights::Instead(|_, right| {
         right(Right::Collection("find"));
         right(Right::Collection("changeStream"));

@@ -2,6 +2,7 @@
 
 use super::registry::{Place, Spec};
 use super::rights::{Right, Rights};
+use super::spread::Spread;
 use super::{Stage, idl, report};
 use crate::context::QueryContext;
 use muniment_value::{Doc, DocBuf, Elem, Error, Result, Value, number};
@@ -10,6 +11,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$collStats",
     doc: "Sizes, latencies and counts of the collection, in one document.",
     place: Place::REPORT,
+    spread: Spread::Each,
     rights: Rights::Instead(|_, right| right(Right::Collection("collStats"))),
     parse,
 };

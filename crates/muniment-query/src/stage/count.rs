@@ -1,7 +1,9 @@
 //! `$count`: one document with the number of documents.
 
+use super::parts;
 use super::registry::{Place, Spec};
 use super::rights::Rights;
+use super::spread::Spread;
 use super::{CountOnly, DocStream, Stage, Ticker};
 use crate::context::{QueryContext, Runtime};
 use bytes::Bytes;
@@ -11,6 +13,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$count",
     doc: "One document that holds the number of documents.",
     place: Place::ANYWHERE,
+    spread: Spread::Halves(parts::of_count),
     rights: Rights::Input,
     parse,
 };

@@ -2,6 +2,7 @@
 
 use super::registry::{Input, Place, Spec};
 use super::rights::{Right, Rights};
+use super::spread::Spread;
 use super::{Stage, idl, report};
 use crate::context::QueryContext;
 use muniment_value::{Elem, Error, Result, Value};
@@ -10,6 +11,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$currentOp",
     doc: "One document per running operation, and if asked for per idle connection and cursor.",
     place: Place::REPORT.needs(Input::AdminDatabase),
+    spread: Spread::Alone,
     rights: Rights::Instead(|operand, right| {
         let all = operand.as_doc().and_then(|d| d.get("allUsers"));
         if all.is_some_and(|v| v.truthy()) {

@@ -8,6 +8,7 @@ use super::idl::wrong_type;
 use super::registry::{Place, Spec};
 use super::rights::Rights;
 use super::sorter::Sorter;
+use super::spread::Spread;
 use super::{DocStream, Stage, StageOp, Ticker, check_size};
 use crate::bytes::set_path;
 use crate::context::{QueryContext, Runtime};
@@ -31,6 +32,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$densify",
     doc: "Documents for the steps of a range that no document has.",
     place: Place::ANYWHERE,
+    spread: Spread::Router,
     rights: Rights::Input,
     parse,
 };

@@ -3,6 +3,7 @@
 use super::registry::{Input, Place, Spec};
 use super::report::Documents;
 use super::rights::Rights;
+use super::spread::Spread;
 use super::{DocStream, Stage, StageOp};
 use crate::context::{QueryContext, Runtime};
 use crate::expr::{EvalContext, Expr, arena};
@@ -16,6 +17,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$documents",
     doc: "Gives the documents that an expression makes.",
     place: Place::SOURCE.needs(Input::Nothing),
+    spread: Spread::Alone,
     rights: Rights::Instead(|_, _| {}),
     parse,
 };

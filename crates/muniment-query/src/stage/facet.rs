@@ -6,6 +6,7 @@ use super::pipeline::Pipeline;
 use super::registry::{Place, Spec, Within};
 use super::rights::{Right, Rights};
 use super::spool::{Cursor, Spool};
+use super::spread::Spread;
 use super::{DocStream, Stage, StageOp, Ticker};
 use crate::bytes::{IndexName, close, head, open};
 use crate::context::{QueryContext, Runtime};
@@ -18,6 +19,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$facet",
     doc: "Several pipelines over the same documents.",
     place: Place::NO_FACET,
+    spread: Spread::Router,
     rights: Rights::Also(|operand, right| {
         for v in operand.as_doc().unwrap_or(Doc::EMPTY).values() {
             if let Value::Array(stages) = v {

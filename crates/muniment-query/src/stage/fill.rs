@@ -3,6 +3,7 @@
 
 use super::registry::{Place, Spec, find};
 use super::rights::Rights;
+use super::spread::Spread;
 use super::{Stage, window};
 use crate::context::QueryContext;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Elem, Error, Result, Value, doc};
@@ -12,6 +13,7 @@ pub(crate) const SPEC: Spec = Spec {
     doc: "Values for fields that are null or missing.",
     // If there are only fields with values, it is an $addFields.
     place: Place::UPDATE,
+    spread: Spread::Router,
     rights: Rights::Input,
     parse,
 };

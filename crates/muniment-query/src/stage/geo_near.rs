@@ -5,6 +5,7 @@
 
 use super::registry::{Place, Spec};
 use super::rights::Rights;
+use super::spread::Spread;
 use super::{DocStream, Pipeline, Stage, StageOp};
 use crate::context::{QueryContext, Runtime};
 use crate::expr::{EvalContext, Expr, arena};
@@ -22,6 +23,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$geoNear",
     doc: "Documents by their distance from a point, nearest first.",
     place: Place::SOURCE,
+    spread: Spread::Ordered,
     rights: Rights::Input,
     parse,
 };

@@ -8,6 +8,7 @@ use super::idl::need;
 use super::lookup::find_by_pipeline;
 use super::registry::{Place, Spec};
 use super::rights::{Named, Right, Rights};
+use super::spread::Spread;
 use super::{DocStream, Stage, StageOp, Ticker};
 use crate::bytes::{IndexName, close, head, open, set_path};
 use crate::context::{QueryContext, Runtime};
@@ -28,6 +29,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$graphLookup",
     doc: "Adds the documents that can be reached along a relation as an array.",
     place: Place::ANYWHERE,
+    spread: Spread::Router,
     rights: Rights::Also(|operand, right| {
         let from = operand.as_doc().and_then(|d| d.get("from"));
         right(Right::Pipeline(Named::of(from), Doc::EMPTY));

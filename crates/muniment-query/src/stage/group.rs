@@ -8,8 +8,10 @@
 use super::accumulators::{self, Accumulator};
 use super::bucket::Buckets;
 use super::external::{Merge, Record, Runs};
+use super::parts::{self, Part};
 use super::registry::{Place, Spec};
 use super::rights::Rights;
+use super::spread::Spread;
 use super::{CountOnly, DocStream, Stage, StageOp, Ticker, check_size};
 use crate::bytes::{close, head, open, put};
 use crate::context::{QueryContext, Runtime};
@@ -28,6 +30,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$group",
     doc: "Accumulates documents by the value of an expression.",
     place: Place::ANYWHERE,
+    spread: Spread::Halves(parts::of_group),
     rights: Rights::Input,
     parse,
 };
@@ -36,6 +39,7 @@ pub(crate) const SPEC: Spec = Spec {
 pub(super) struct Group {
     id: Key,
     fields: Vec<Field>,
+    part: Part,
     collation: Collation,
     /// Whether MongoDB would run the stage in its other engine, which has its own codes for divisions by
     /// zero.
@@ -90,7 +94,12 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
     };
     let mut id = None;
     let mut fields: Vec<Field> = Vec::new();
+    let mut part = Part::Whole;
     for f in d {
+        if let Some(p) = Part::of(f, ctx) {
+            part = p;
+            continue;
+        }
         if f.name() == "_id" {
             if id.is_some() {
                 return Err(Error::location(
@@ -105,7 +114,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
     }
     let id =
         id.ok_or_else(|| Error::location(15955, "a group specification must include an _id"))?;
-    stages.push(group(id, fields, ctx));
+    stages.push(group(id, fields, part, ctx));
     Ok(())
 }
 
@@ -139,10 +148,11 @@ fn parse_id(id: Value<'_>, ctx: &QueryContext) -> Result<Key> {
 }
 
 /// The stage that groups by `id`.
-pub(super) fn group(id: Key, fields: Vec<Field>, ctx: &QueryContext) -> Stage {
+pub(super) fn group(id: Key, fields: Vec<Field>, part: Part, ctx: &QueryContext) -> Stage {
     Stage::Other(Arc::new(Group {
         id,
         fields,
+        part,
         collation: ctx.collation.clone(),
         first: false,
         handed_on: false,
@@ -206,6 +216,10 @@ pub(super) fn parse_field(f: Elem<'_>, ctx: &QueryContext) -> Result<Field> {
 
 impl StageOp for Group {
     fn needs(&self, needs: &mut Needs) -> bool {
+        if self.part == Part::Second {
+            needs.whole();
+            return true;
+        }
         match &self.id {
             Key::Value(e) | Key::Field(_, e) => needs.expr(e),
             Key::Bucket(b) => needs.expr(b.by()),
@@ -242,6 +256,9 @@ impl StageOp for Group {
         let Key::Value(id) = &self.id else {
             return None;
         };
+        if self.part != Part::Whole {
+            return None;
+        }
         let id = ValueBuf::new(id.as_constant()?);
         let counting = |f: &Field| {
             f.spec.name == "$count"
@@ -347,26 +364,15 @@ impl Group {
 
     /// Adds a document to its group.
     fn add(&self, table: &mut Table, doc: Doc<'_>, key: &mut Vec<u8>, task: &Task) -> Result<()> {
+        if self.part == Part::Second {
+            return self.add_states(table, doc, key, task);
+        }
         with_arena(task.work(), |arena| {
             let cx = EvalContext::new(doc, arena);
             let id = self.id.eval(&cx).map_err(|e| self.error(e))?;
-            key.clear();
-            self.collation.encode(id, false, key);
-            let at = match table.places.get(key.as_slice()) {
-                Some(at) => *at,
-                None => {
-                    let at = table.entries.len();
-                    let id = ValueBuf::new(id);
-                    table.bytes +=
-                        GROUP_OVERHEAD + 2 * key.len() + self.fields.len() * STATE_OVERHEAD;
-                    table.places.insert(key.as_slice().into(), at);
-                    let states = self.states(id.as_value(), task)?;
-                    table.entries.push(Entry { id, states });
-                    at
-                }
-            };
+            let at = self.place(table, id, key, task)?;
             let Some(entry) = table.entries.get_mut(at) else {
-                return Err(Error::internal("a group is not where its table says"));
+                return Err(misplaced());
             };
             for (f, s) in self.fields.iter().zip(&mut entry.states) {
                 let v = f.parsed.expr.eval(&cx).map_err(|e| self.error(e))?;
@@ -378,19 +384,76 @@ impl Group {
         })
     }
 
+    /// Adds the states of a group that a shard has accumulated.
+    fn add_states(
+        &self,
+        table: &mut Table,
+        doc: Doc<'_>,
+        key: &mut Vec<u8>,
+        task: &Task,
+    ) -> Result<()> {
+        let mut elems = doc.iter();
+        let mut next = |name: &str| {
+            let e = elems.next().filter(|e| e.is_named(name));
+            e.ok_or_else(|| {
+                Error::internal(format!(
+                    "a shard's group has no '{name}' where it should be"
+                ))
+            })
+        };
+        let id = next("_id")?;
+        let at = self.place(table, id.value(), key, task)?;
+        let Some(entry) = table.entries.get_mut(at) else {
+            return Err(misplaced());
+        };
+        for (f, s) in self.fields.iter().zip(&mut entry.states) {
+            let before = s.heap();
+            s.merge(next(&f.name)?.value())?;
+            table.bytes = (table.bytes + s.heap()).saturating_sub(before);
+        }
+        Ok(())
+    }
+
+    /// The place of the group with this `_id`, which is made if it does not exist. `key` is for scratch.
+    fn place(
+        &self,
+        table: &mut Table,
+        id: Value<'_>,
+        key: &mut Vec<u8>,
+        task: &Task,
+    ) -> Result<usize> {
+        key.clear();
+        self.collation.encode(id, false, key);
+        if let Some(at) = table.places.get(key.as_slice()) {
+            return Ok(*at);
+        }
+        let at = table.entries.len();
+        let id = ValueBuf::new(id);
+        table.bytes += GROUP_OVERHEAD + 2 * key.len() + self.fields.len() * STATE_OVERHEAD;
+        table.places.insert(key.as_slice().into(), at);
+        let states = self.states(id.as_value(), task)?;
+        table.entries.push(Entry { id, states });
+        Ok(at)
+    }
+
     /// A group's document. If another stage takes it, MongoDB's engine passes minKey and maxKey wrapped in a
-    /// document, and code as a string, so this does the same.
+    /// document, and code as a string, so this does the same. The first part gives the states of the
+    /// accumulators as they are.
     fn output(&self, entry: &Entry) -> Result<Bytes> {
         let mut out = Vec::with_capacity(64);
         let start = open(&mut out);
         put(&mut out, b"_id", &entry.id);
-        if self.handed_on {
+        let handed_on = self.handed_on && self.part != Part::First;
+        if handed_on {
             hand_on(&mut out, start + 4);
         }
         for (f, s) in self.fields.iter().zip(&entry.states) {
             let at = out.len();
-            accumulators::write_result(s.as_ref(), f.name.as_bytes(), &mut out)?;
-            if self.handed_on {
+            match self.part {
+                Part::First => s.save(f.name.as_bytes(), &mut out),
+                _ => accumulators::write_result(s.as_ref(), f.name.as_bytes(), &mut out)?,
+            }
+            if handed_on {
                 hand_on(&mut out, at);
             }
         }
@@ -441,6 +504,11 @@ impl Group {
         }
         Ok(entry)
     }
+}
+
+/// The error of a table that is damaged.
+fn misplaced() -> Error {
+    Error::internal("a group is not where its table says")
 }
 
 /// Rewrites the last element, which is at `at`, in the way in which MongoDB's engine passes it on.

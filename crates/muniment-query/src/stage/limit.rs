@@ -2,6 +2,7 @@
 
 use super::registry::{Place, Spec};
 use super::rights::Rights;
+use super::spread::Spread;
 use super::{DocStream, Stage};
 use crate::context::QueryContext;
 use bytes::Bytes;
@@ -11,6 +12,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$limit",
     doc: "Passes on at most so many documents.",
     place: Place::ANYWHERE,
+    spread: Spread::Range,
     rights: Rights::Input,
     parse,
 };

@@ -2,6 +2,7 @@
 
 use super::registry::{Input, Place, Spec};
 use super::rights::{Right, Rights};
+use super::spread::Spread;
 use super::{Stage, report};
 use crate::context::QueryContext;
 use muniment_value::{Elem, Error, Result, Value};
@@ -10,6 +11,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$listCatalog",
     doc: "The catalog's entry of the collection; on admin those of all collections and views.",
     place: Place::REPORT.needs(Input::CollectionOrAdmin),
+    spread: Spread::Alone,
     rights: Rights::Instead(|_, right| {
         right(Right::Cluster("listDatabases"));
         right(Right::Collection("listCollections"));

@@ -2,6 +2,7 @@
 
 use super::registry::{Input, Place, Spec};
 use super::rights::{Right, Rights};
+use super::spread::Spread;
 use super::{Stage, idl, report};
 use crate::context::QueryContext;
 use muniment_value::{Elem, Error, Result, Value};
@@ -10,6 +11,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$listClusterCatalog",
     doc: "One document per collection of the database (of all databases on admin).",
     place: Place::REPORT.needs(Input::Database),
+    spread: Spread::Alone,
     rights: Rights::Instead(|_, right| {
         right(Right::Collection("listCollections"));
     }),

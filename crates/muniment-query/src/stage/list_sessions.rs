@@ -2,6 +2,7 @@
 
 use super::registry::{Input, Place, Spec};
 use super::rights::{Right, Rights};
+use super::spread::Spread;
 use super::{Stage, idl, report};
 use crate::context::QueryContext;
 use muniment_value::{Code, Doc, Elem, Error, Result, Value};
@@ -10,6 +11,7 @@ pub(crate) const LOCAL: Spec = Spec {
     name: "$listLocalSessions",
     doc: "One document per session that this server holds in memory.",
     place: Place::REPORT.needs(Input::Nothing),
+    spread: Spread::Alone,
     rights: Rights::Instead(others),
     parse: |e, ctx, stages| parse("$listLocalSessions", e, ctx, stages),
 };
@@ -18,6 +20,7 @@ pub(crate) const ALL: Spec = Spec {
     name: "$listSessions",
     doc: "One document per session; on config.system.sessions.",
     place: Place::REPORT,
+    spread: Spread::Alone,
     rights: Rights::Instead(others),
     parse: parse_all,
 };

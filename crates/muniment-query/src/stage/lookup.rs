@@ -9,6 +9,7 @@ use super::host::{Host, Join, Reads};
 use super::registry::{Place, Spec, Within};
 use super::report::Documents;
 use super::rights::{Named, Right, Rights};
+use super::spread::Spread;
 use super::union_with::starts_with_documents;
 use super::{DocStream, Pipeline, Stage, StageOp, Ticker, check_target, idl};
 use crate::bytes::{IndexName, close, head, open, set_path};
@@ -32,6 +33,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$lookup",
     doc: "Adds the matching documents of another collection as an array.",
     place: Place::ANYWHERE,
+    spread: Spread::Router,
     rights: Rights::Also(|operand, right| {
         let d = operand.as_doc().unwrap_or(Doc::EMPTY);
         let stages = d.get_array("pipeline").unwrap_or(Doc::EMPTY);

@@ -2,6 +2,7 @@
 
 use super::registry::{Place, Spec};
 use super::rights::Rights;
+use super::spread::Spread;
 use super::{DocStream, Stage, Ticker};
 use crate::context::{QueryContext, Runtime};
 use crate::filter::Filter;
@@ -12,6 +13,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$match",
     doc: "Keeps the documents that a filter matches.",
     place: Place::ANYWHERE,
+    spread: Spread::Each,
     rights: Rights::Input,
     parse,
 };

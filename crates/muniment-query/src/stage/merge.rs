@@ -2,6 +2,7 @@
 
 use super::registry::{Place, Spec};
 use super::rights::{Named, Right, Rights};
+use super::spread::Spread;
 use super::{DocStream, Stage, StageOp, idl, write_stream};
 use crate::context::{QueryContext, Runtime};
 use crate::expr::{Expr, Parser};
@@ -14,6 +15,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$merge",
     doc: "Writes the documents into a collection, merging with those that are there.",
     place: Place::END,
+    spread: Spread::Router,
     rights: Rights::Also(|operand, right| {
         let (into, inserts, updates) = match operand {
             Value::Document(d) => (

@@ -11,6 +11,7 @@ mod bucket_auto;
 pub mod change_stream;
 mod coll_stats;
 mod count;
+mod count_only;
 mod current_op;
 mod densify;
 mod documents;
@@ -33,6 +34,7 @@ mod lookup;
 mod match_;
 pub mod merge;
 pub mod out;
+mod parts;
 mod pipeline;
 mod plan_cache_stats;
 mod project;
@@ -49,8 +51,10 @@ mod sort;
 mod sort_by_count;
 pub mod sorter;
 mod spool;
+pub mod spread;
 #[cfg(test)]
 pub(crate) mod testing;
+pub(crate) mod to_router;
 mod top_k;
 mod union_with;
 mod unset;
@@ -60,13 +64,14 @@ pub mod window;
 mod write_stream;
 
 pub use coll_stats::scale as coll_stats_scale;
+pub use count_only::CountOnly;
 pub use geo_near::GeoNear;
-pub use pipeline::{CountOnly, Pipeline, check_target, check_update_stages};
+pub use pipeline::{Pipeline, check_target, check_update_stages};
 pub use registry::{Input, Place, Position, Spec, Within, registry, rights as rights_of};
 pub use search::indexes_refused as search_indexes_refused;
 pub use watch::{Figures, Watched};
 
-pub(crate) use pipeline::parse_update_pipeline;
+pub(crate) use pipeline::{Written, parse_update_pipeline, wanted, written};
 
 use crate::context::Runtime;
 use crate::filter::Filter;
@@ -118,6 +123,26 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// True for a stage that the planner runs if it stands in front.
+    pub(crate) fn is_planned(&self) -> bool {
+        matches!(
+            self,
+            Stage::Match(_) | Stage::Sort(_) | Stage::Skip(_) | Stage::Limit(_)
+        )
+    }
+
+    /// What the stage makes of a number, if it only counts its documents.
+    pub(crate) fn counts(&self) -> Option<CountOnly> {
+        match self {
+            Stage::Count(name) => Some(CountOnly {
+                id: None,
+                fields: vec![name.clone()],
+            }),
+            Stage::Other(op) => op.counts(),
+            _ => None,
+        }
+    }
+
     /// As [`StageOp::metadata`].
     pub(crate) fn metadata(&self, before: MetaSet) -> MetaSet {
         match self {
@@ -293,6 +318,16 @@ impl DocStream for MapStream {
         meta::carry(doc, &mut out);
         Ok(Some(out.into()))
     }
+}
+
+/// The documents of a stream after the first `n`.
+pub(crate) fn skipped(source: Box<dyn DocStream>, n: u64, rt: &Runtime) -> Box<dyn DocStream> {
+    Box::new(skip::SkipStream::new(source, n, rt))
+}
+
+/// The first `n` documents of a stream.
+pub(crate) fn limited(source: Box<dyn DocStream>, n: u64) -> Box<dyn DocStream> {
+    Box::new(limit::LimitStream::new(source, n))
 }
 
 /// The greatest size of a pipeline's result, which may be a little larger than a stored document.

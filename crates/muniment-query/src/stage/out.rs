@@ -2,6 +2,7 @@
 
 use super::registry::{Place, Spec};
 use super::rights::{Named, Right, Rights};
+use super::spread::Spread;
 use super::{DocStream, Stage, StageOp, idl, write_stream};
 use crate::context::{QueryContext, Runtime};
 use muniment_value::{Code, Doc, Elem, Error, Result, Value, number};
@@ -11,6 +12,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$out",
     doc: "Replaces a collection by the documents, in one step.",
     place: Place::END,
+    spread: Spread::Router,
     rights: Rights::Also(|operand, right| {
         if let Some(into) = Named::of(Some(operand)) {
             right(Right::Output(into, &["insert", "remove"]));

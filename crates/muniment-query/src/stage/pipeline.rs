@@ -1,16 +1,18 @@
 //! Pipelines: parsing them, removing the stages at the front that the planner runs, and opening the rest.
 
-use super::registry::{Input, Position, Within, find, place};
+use super::registry::{Input, Position, Spec, Within, find, find_for_member, place};
 use super::sort::SortStream;
 use super::watch::{Figures, Watched};
-use super::{DocStream, MapStream, Stage, Ticker, Transform, count, geo_near, limit, match_, skip};
+use super::{
+    CountOnly, DocStream, MapStream, Stage, Ticker, Transform, count, geo_near, limit, match_, skip,
+};
 use crate::context::{QueryContext, Runtime};
 use crate::filter::{Filter, Node};
-use crate::meta::{Meta, MetaSet, Metadata};
+use crate::meta::{MetaSet, Metadata};
 use crate::needs::Needs;
 use crate::projection::Projection;
 use crate::sort::SortSpec;
-use muniment_value::{Code, Doc, DocBuf, Elem, Error, Result, Value, ValueBuf, doc};
+use muniment_value::{Code, Doc, DocBuf, Elem, Error, Result, Value, doc};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -31,35 +33,14 @@ pub struct Pipeline {
     metadata: Metadata,
 }
 
-/// The form of a pipeline's result if it only depends on a count: see [`Pipeline::count_only`].
-#[derive(Clone, Debug)]
-pub struct CountOnly {
-    /// The constant `_id` of a `$group`.
-    pub(crate) id: Option<ValueBuf>,
-    /// The names of the fields that hold the count.
-    pub(crate) fields: Vec<String>,
-}
-
-impl CountOnly {
-    /// The result document for `n` documents; there is none for 0.
-    pub fn result(&self, n: u64) -> Option<DocBuf> {
-        if n == 0 {
-            return None;
-        }
-        let n = muniment_value::number::narrow(i64::try_from(n).unwrap_or(i64::MAX));
-        let mut d = DocBuf::new();
-        d.append_some("_id", self.id.as_ref());
-        for f in &self.fields {
-            d.append(f, n);
-        }
-        Some(d)
-    }
-}
-
 /// Appends the stages for the specification `v`.
 fn parse_stage(v: Value<'_>, ctx: &QueryContext, parsed: &mut Vec<Stage>) -> Result<()> {
     let e = single(v)?;
-    (find(e.name())?.parse)(e, ctx, parsed)?;
+    let spec = match ctx.member {
+        true => find_for_member(e.name())?,
+        false => find(e.name())?,
+    };
+    (spec.parse)(e, ctx, parsed)?;
     if parsed.len() > MAX_STAGES {
         return Err(Error::location(
             7_749_501,
@@ -131,6 +112,15 @@ impl Pipeline {
     /// # Errors
     /// 40324 "Unrecognized pipeline stage name: '$x'" and those of the stages.
     pub fn parse(stages: Doc<'_>, ctx: &QueryContext) -> Result<Pipeline> {
+        Pipeline::parse_part(stages, ctx, ctx.sub_pipelines == 0)
+    }
+
+    /// As [`Pipeline::parse`]. `first` says whether nothing but stages that the planner runs can stand before
+    /// these stages.
+    ///
+    /// # Errors
+    /// As [`Pipeline::parse`].
+    pub(crate) fn parse_part(stages: Doc<'_>, ctx: &QueryContext, first: bool) -> Result<Pipeline> {
         let mut parsed = Vec::new();
         let mut sources = VecDeque::new();
         // The context of the stages after one that changes which metadata are available.
@@ -172,7 +162,7 @@ impl Pipeline {
         };
         p.hoist_matches();
         p.absorb();
-        if ctx.sub_pipelines == 0 {
+        if first {
             p.mark_first();
         }
         Ok(p)
@@ -228,13 +218,7 @@ impl Pipeline {
     /// Tells the first stage that the planner does not run that it is the first one, and whether another
     /// stage follows it.
     fn mark_first(&mut self) {
-        let planned = |s: &Stage| {
-            matches!(
-                s,
-                Stage::Match(_) | Stage::Sort(_) | Stage::Skip(_) | Stage::Limit(_)
-            )
-        };
-        let Some(at) = self.stages.iter().position(|s| !planned(s)) else {
+        let Some(at) = self.stages.iter().position(|s| !s.is_planned()) else {
             return;
         };
         let followed = at + 1 < self.stages.len();
@@ -457,21 +441,7 @@ impl Pipeline {
     /// The number of input documents that the pipeline can use, if `$skip` and `$limit` at the front limit
     /// it.
     pub fn wanted(&self) -> Option<u64> {
-        let mut skipped = 0u64;
-        let mut wanted: Option<u64> = None;
-        for s in &self.stages {
-            match s {
-                Stage::Skip(n) => skipped = skipped.saturating_add(*n),
-                Stage::Limit(n) => {
-                    let n = n.saturating_add(skipped);
-                    wanted = Some(wanted.map_or(n, |w| w.min(n)));
-                }
-                // These stages return one document for each, so later limits apply to the input too.
-                Stage::Project(_) | Stage::Map(_) => {}
-                _ => break,
-            }
-        }
-        wanted
+        wanted(self.stages.iter())
     }
 
     /// If the remaining stages only need the number of input documents: a `$count`, or the `$group` that
@@ -480,14 +450,7 @@ impl Pipeline {
         if self.stages.len() != 1 {
             return None;
         }
-        match self.stages.front() {
-            Some(Stage::Count(name)) => Some(CountOnly {
-                id: None,
-                fields: vec![name.clone()],
-            }),
-            Some(Stage::Other(op)) => op.counts(),
-            _ => None,
-        }
+        self.stages.front().and_then(Stage::counts)
     }
 
     /// The paths that the stages read from their input; `None` means whole documents.
@@ -560,7 +523,7 @@ impl Pipeline {
         mut each: impl FnMut(DocBuf, Box<dyn DocStream>) -> Box<dyn DocStream>,
     ) -> Result<Box<dyn DocStream>> {
         let mut top = source;
-        let keeps_key = self.metadata.asked().has(Meta::SortKey);
+        let asked = self.metadata.asked();
         loop {
             // An unwind makes many documents from one, so leaving fields out of its input saves copying them
             // many times.
@@ -583,9 +546,7 @@ impl Pipeline {
                     map,
                     ticker: Ticker::new(rt),
                 }),
-                Stage::Sort(spec) => {
-                    Box::new(SortStream::new(top, spec, self.wanted(), keeps_key, rt))
-                }
+                Stage::Sort(spec) => Box::new(SortStream::new(top, spec, self.wanted(), asked, rt)),
                 Stage::Limit(n) => Box::new(limit::LimitStream::new(top, n)),
                 Stage::Skip(n) => Box::new(skip::SkipStream::new(top, n, rt)),
                 Stage::Count(name) => Box::new(count::CountStream::new(top, name, rt)),
@@ -631,6 +592,67 @@ pub fn check_target(stages: Doc<'_>, db: &str, collection: bool) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// See [`Pipeline::wanted`].
+pub(crate) fn wanted<'s>(stages: impl Iterator<Item = &'s Stage>) -> Option<u64> {
+    let mut skipped = 0u64;
+    let mut wanted: Option<u64> = None;
+    for s in stages {
+        match s {
+            Stage::Skip(n) => skipped = skipped.saturating_add(*n),
+            Stage::Limit(n) => {
+                let n = n.saturating_add(skipped);
+                wanted = Some(wanted.map_or(n, |w| w.min(n)));
+            }
+            // These stages return one document for each, so later limits apply to the input too.
+            Stage::Project(_) | Stage::Map(_) => {}
+            _ => break,
+        }
+    }
+    wanted
+}
+
+/// A stage as it was written, and what it became.
+#[derive(Clone)]
+pub(crate) struct Written {
+    pub source: DocBuf,
+    pub spec: &'static Spec,
+    pub stages: Vec<Stage>,
+}
+
+/// Parses each stage by itself. The stages have been parsed as a pipeline before, so that their errors are known.
+/// A `$match` moves before the stages with which all of it commutes.
+///
+/// # Errors
+/// As [`Pipeline::parse`].
+pub(crate) fn written(stages: Doc<'_>, ctx: &QueryContext) -> Result<Vec<Written>> {
+    let mut all: Vec<Written> = Vec::new();
+    let mut ctx = ctx.clone();
+    for v in stages.values() {
+        let e = single(v)?;
+        let mut parsed = Vec::new();
+        parse_stage(v, &ctx, &mut parsed)?;
+        let before = ctx.metadata.available;
+        ctx.metadata.available = parsed.iter().fold(before, |m, s| s.metadata(m));
+        let mut at = all.len();
+        if let [Stage::Match(f)] = parsed.as_slice() {
+            let passes = |s: &Stage| matches!(divide(f, s), (Some(_), None));
+            while at > 0
+                && let Some(before) = all.get(at - 1)
+                && before.stages.iter().all(passes)
+            {
+                at -= 1;
+            }
+        }
+        let stage = Written {
+            source: v.as_doc().unwrap_or(Doc::EMPTY).to_buf(),
+            spec: find(e.name())?,
+            stages: parsed,
+        };
+        all.insert(at, stage);
+    }
+    Ok(all)
 }
 
 /// Divides a filter into the part that may run before a stage and the part that may not.

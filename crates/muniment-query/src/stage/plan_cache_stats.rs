@@ -2,6 +2,7 @@
 
 use super::registry::{Place, Spec};
 use super::rights::{Right, Rights};
+use super::spread::Spread;
 use super::{Stage, report};
 use crate::context::QueryContext;
 use muniment_value::{Doc, Elem, Error, Result, Value};
@@ -10,6 +11,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$planCacheStats",
     doc: "One document per plan that is cached for the collection.",
     place: Place::REPORT,
+    spread: Spread::Each,
     rights: Rights::Instead(|_, right| right(Right::Collection("planCacheRead"))),
     parse,
 };

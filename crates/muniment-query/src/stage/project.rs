@@ -2,6 +2,7 @@
 
 use super::registry::{Place, Spec};
 use super::rights::Rights;
+use super::spread::Spread;
 use super::{Stage, Transform};
 use crate::context::{MatchInfo, QueryContext};
 use crate::needs::Needs;
@@ -14,6 +15,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$project",
     doc: "Includes, excludes and computes fields.",
     place: Place::UPDATE,
+    spread: Spread::Each,
     rights: Rights::Input,
     parse,
 };

@@ -3,6 +3,7 @@
 
 use super::registry::{Input, Place, Spec};
 use super::rights::{Right, Rights};
+use super::spread::Spread;
 use super::{Stage, idl, report};
 use crate::context::QueryContext;
 use muniment_value::{Elem, Error, Result, Value};
@@ -11,6 +12,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$querySettings",
     doc: "One document per query setting.",
     place: Place::REPORT.needs(Input::Nothing),
+    spread: Spread::Alone,
     rights: Rights::Instead(|_, right| right(Right::Cluster("querySettings"))),
     parse,
 };
@@ -19,6 +21,7 @@ pub(crate) const STATS: Spec = Spec {
     name: "$queryStats",
     doc: "One document per query shape that was counted; on the database admin.",
     place: Place::REPORT.needs(Input::AdminDatabase),
+    spread: Spread::Alone,
     rights: Rights::Instead(|_, right| right(Right::Cluster("queryStatsRead"))),
     parse: parse_stats,
 };

@@ -2,6 +2,7 @@
 
 use super::registry::{Place, Spec};
 use super::rights::Rights;
+use super::spread::Spread;
 use super::{DocStream, Stage, StageOp, Ticker};
 use crate::bytes::{IndexName, close, head, open, put};
 use crate::context::{QueryContext, Runtime};
@@ -17,6 +18,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$redact",
     doc: "Keeps, cuts out or looks into each level of a document.",
     place: Place::ANYWHERE,
+    spread: Spread::Each,
     rights: Rights::Input,
     parse,
 };

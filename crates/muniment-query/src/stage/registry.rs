@@ -1,12 +1,13 @@
 //! The sorted list of stages, and the names of stages that MongoDB has and Muniment does not have yet.
 
 use super::rights::Rights;
+use super::spread::Spread;
 use super::{
     Stage, add_fields, bucket, bucket_auto, change_stream, coll_stats, count, current_op, densify,
     documents, facet, fill, fusion, geo_near, graph_lookup, group, index_stats, limit,
     list_catalog, list_cluster_catalog, list_sessions, lookup, match_, merge, out,
     plan_cache_stats, project, query_settings, redact, replace_root, sample, search, skip, sort,
-    sort_by_count, union_with, unset, unwind, window,
+    sort_by_count, to_router, union_with, unset, unwind, window,
 };
 use crate::context::QueryContext;
 use muniment_value::{Code, Elem, Error, Result};
@@ -156,6 +157,8 @@ pub struct Spec {
     pub doc: &'static str,
     /// The places where it may stand.
     pub place: Place,
+    /// How it spreads over the shards of a cluster.
+    pub spread: Spread,
     /// What its user has to be allowed.
     pub rights: Rights,
     /// Parses the stage's element and appends the stages that it becomes.
@@ -214,6 +217,9 @@ pub fn registry() -> &'static [Spec] {
     ]
 }
 
+/// The stages that only members of a cluster send to one another, sorted by name. For a client they do not exist.
+const BETWEEN_MEMBERS: &[Spec] = &[to_router::SPEC];
+
 /// MongoDB's other stages with their places, sorted.
 const NOT_YET: &[(&str, Place)] = &[
     ("$changeStreamSplitLargeEvent", Place::END),
@@ -249,6 +255,15 @@ pub(crate) fn place(name: &str) -> Option<Place> {
     NOT_YET.get(i).map(|(_, place)| *place)
 }
 
+/// The stage with this name in a pipeline that a member of the cluster sends.
+///
+/// # Errors
+/// As [`find`].
+pub(crate) fn find_for_member(name: &str) -> Result<&'static Spec> {
+    let between = BETWEEN_MEMBERS.iter().find(|s| s.name == name);
+    between.map_or_else(|| find(name), Ok)
+}
+
 /// The stage with this name.
 ///
 /// # Errors
@@ -278,6 +293,8 @@ mod tests {
     fn the_registry_is_sorted_and_documented() {
         assert!(registry().is_sorted_by(|a, b| a.name < b.name));
         assert!(registry().iter().all(|s| !s.doc.is_empty()));
+        assert!(BETWEEN_MEMBERS.is_sorted_by(|a, b| a.name < b.name));
+        assert!(BETWEEN_MEMBERS.iter().all(|s| find(s.name).is_err()));
         assert!(NOT_YET.is_sorted_by(|a, b| a.0 < b.0));
         assert!(
             registry()

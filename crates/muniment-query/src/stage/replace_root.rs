@@ -2,6 +2,7 @@
 
 use super::registry::{Place, Spec};
 use super::rights::Rights;
+use super::spread::Spread;
 use super::{Stage, Transform};
 use crate::context::QueryContext;
 use crate::expr::arena::with_arena;
@@ -14,6 +15,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$replaceRoot",
     doc: "Replaces each document by one computed from it.",
     place: Place::UPDATE,
+    spread: Spread::Each,
     rights: Rights::Input,
     parse: parse_root,
 };
@@ -22,6 +24,7 @@ pub(crate) const WITH: Spec = Spec {
     name: "$replaceWith",
     doc: "Replaces each document by one computed from it; $replaceRoot without its newRoot.",
     place: Place::UPDATE,
+    spread: Spread::Each,
     rights: Rights::Input,
     parse: parse_with,
 };

@@ -3,12 +3,15 @@
 //! Every document gets a random key, and those with the least keys are the sample. So every set of that size
 //! is equally likely, and only the sample is held in memory.
 
+use super::parts;
 use super::registry::{Place, Spec};
 use super::rights::Rights;
 use super::sorter::Sorter;
+use super::spread::{Halves, Merge, Spread, Whole};
 use super::{DocStream, Stage, StageOp, Ticker};
 use crate::context::{QueryContext, Runtime};
 use crate::expr::ops::rand::bits as random_bits;
+use crate::meta::binary;
 use crate::meta::{Meta, MetaSet, Metadata, attach};
 use crate::needs::Needs;
 use bytes::Bytes;
@@ -20,6 +23,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$sample",
     doc: "Documents chosen at random.",
     place: Place::ANYWHERE,
+    spread: Spread::Halves(halves),
     rights: Rights::Input,
     parse,
 };
@@ -54,15 +58,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
         size = Some(o.value());
     }
     let size = size.ok_or_else(|| Error::location(28749, "$sample stage must specify a size"))?;
-    let whole = match size {
-        Value::Decimal128(b) => {
-            let d = Decimal::from_bid(b).round_to(0, Round::HalfEven);
-            number::to_i64_clamped(Value::Decimal128(d.to_bid()))
-        }
-        // The fraction of a double is dropped.
-        v => number::to_i64_clamped(v),
-    };
-    let size = whole
+    let size = whole_size(size)
         .and_then(|n| u64::try_from(n).ok())
         .filter(|n| *n > 0)
         .ok_or_else(|| {
@@ -73,6 +69,28 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
         metadata: ctx.metadata.clone(),
     })));
     Ok(())
+}
+
+/// Divides the stage: the documents with the least random numbers of all are among those of each shard.
+fn halves(whole: &Whole<'_>) -> Option<Halves> {
+    let size = whole.source.value().as_doc()?.get("size")?;
+    Some(Halves {
+        shards: parts::stage(whole.source.name(), whole.source.value()),
+        merge: Merge::Sorted,
+        router: vec![parts::stage("$limit", Value::Int64(whole_size(size)?))],
+    })
+}
+
+/// The size as a whole number.
+fn whole_size(size: Value<'_>) -> Option<i64> {
+    match size {
+        Value::Decimal128(b) => {
+            let d = Decimal::from_bid(b).round_to(0, Round::HalfEven);
+            number::to_i64_clamped(Value::Decimal128(d.to_bid()))
+        }
+        // The fraction of a double is dropped.
+        v => number::to_i64_clamped(v),
+    }
 }
 
 impl StageOp for Sample {
@@ -92,7 +110,7 @@ impl StageOp for Sample {
         Ok(Box::new(SampleStream {
             source: Some(source),
             sorter: Sorter::new(Some(self.size), rt.memory_limit, &rt.ledger),
-            keeps_number: self.metadata.asked().has(Meta::RandVal),
+            kept: self.metadata.asked().both(NUMBERS),
             rt: rt.clone(),
             ticker: Ticker::new(rt),
         }))
@@ -102,10 +120,25 @@ impl StageOp for Sample {
 struct SampleStream {
     source: Option<Box<dyn DocStream>>,
     sorter: Sorter,
-    /// Whether documents keep the random number as metadata.
-    keeps_number: bool,
+    /// The forms in which documents keep their random numbers as metadata.
+    kept: MetaSet,
     rt: Runtime,
     ticker: Ticker,
+}
+
+/// The metadata that a document's random number gives.
+const NUMBERS: MetaSet = MetaSet::NONE.with(Meta::RandVal).with(Meta::MergeKey);
+
+/// The document with its random number in those forms.
+fn with_number(doc: Doc<'_>, number: u64, kept: MetaSet) -> Bytes {
+    let part = number as f64 / u64::MAX as f64;
+    let key = number.to_be_bytes();
+    let mut kinds = vec![
+        (Meta::RandVal, Value::Double(part)),
+        (Meta::MergeKey, binary(&key)),
+    ];
+    kinds.retain(|k| kept.has(k.0));
+    attach(doc, &kinds)
 }
 
 impl DocStream for SampleStream {
@@ -115,11 +148,9 @@ impl DocStream for SampleStream {
                 self.ticker.tick()?;
                 let number = random_bits();
                 let key = number.to_be_bytes();
-                let doc = if self.keeps_number {
-                    let part = number as f64 / u64::MAX as f64;
-                    attach(Doc::new(&doc), &[(Meta::RandVal, Value::Double(part))])
-                } else {
-                    doc
+                let doc = match self.kept.is_empty() {
+                    true => doc,
+                    false => with_number(Doc::new(&doc), number, self.kept),
                 };
                 if self.sorter.wants(&key) && self.sorter.push(&key, &[&doc])? {
                     self.sorter.spill(&self.rt)?;

@@ -3,6 +3,7 @@
 use super::Stage;
 use super::registry::{Place, Spec};
 use super::rights::{Right, Rights};
+use super::spread::Spread;
 use crate::context::QueryContext;
 use muniment_value::{Code, Elem, Error, Result};
 
@@ -22,6 +23,7 @@ const fn refused(name: &'static str) -> Spec {
         name,
         doc: "Refused as by a server without a search process.",
         place: Place::SOURCE,
+        spread: Spread::Each,
         rights: Rights::Input,
         parse,
     }

@@ -3,9 +3,11 @@
 use super::registry::{Place, Spec};
 use super::rights::Rights;
 use super::sorter::Sorter;
+use super::spread::Spread;
 use super::{DocStream, Stage, Ticker};
 use crate::context::{QueryContext, Runtime};
-use crate::sort::SortSpec;
+use crate::meta::MetaSet;
+use crate::sort::{KEYS, SortSpec};
 use bytes::Bytes;
 use muniment_value::{Doc, DocBuf, Elem, Error, Result, Value};
 
@@ -13,6 +15,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$sort",
     doc: "Sorts the documents.",
     place: Place::ANYWHERE,
+    spread: Spread::Ordered,
     rights: Rights::Input,
     parse,
 };
@@ -40,27 +43,27 @@ pub(crate) struct SortStream {
     source: Option<Box<dyn DocStream>>,
     sorter: Sorter,
     spec: SortSpec,
-    /// Whether documents keep their sort keys as metadata.
-    keeps_key: bool,
+    /// The keys that documents keep as metadata.
+    kept: MetaSet,
     rt: Runtime,
     ticker: Ticker,
 }
 
 impl SortStream {
-    /// Sorts `source` by `spec`, or gives its first `limit` documents; with `keeps_key`, they have their sort
-    /// keys as metadata. Nothing is read before the first call of `next`.
+    /// Sorts `source` by `spec`, or gives its first `limit` documents. They have those of their keys as metadata
+    /// that `asked` names. Nothing is read before the first call of `next`.
     pub(crate) fn new(
         source: Box<dyn DocStream>,
         spec: SortSpec,
         limit: Option<u64>,
-        keeps_key: bool,
+        asked: MetaSet,
         rt: &Runtime,
     ) -> SortStream {
         SortStream {
             source: (limit != Some(0)).then_some(source),
             sorter: Sorter::new(limit, rt.memory_limit, &rt.ledger),
             spec,
-            keeps_key,
+            kept: asked.both(KEYS),
             rt: rt.clone(),
             ticker: Ticker::new(rt),
         }
@@ -85,8 +88,8 @@ impl DocStream for SortStream {
         let Some(doc) = self.sorter.next()? else {
             return Ok(None);
         };
-        if self.keeps_key {
-            return self.spec.with_key(Doc::new(&doc)).map(Some);
+        if !self.kept.is_empty() {
+            return self.spec.with_keys(Doc::new(&doc), self.kept).map(Some);
         }
         Ok(Some(doc))
     }
@@ -211,7 +214,7 @@ mod tests {
     fn a_limit_of_nothing_reads_nothing() {
         let source = Box::new(Docs(input(10).into_iter()));
         let spec = SortSpec::parse(doc! { "k": 1 }.as_doc(), &QueryContext::new()).unwrap();
-        let s = SortStream::new(source, spec, Some(0), false, &Runtime::for_tests());
+        let s = SortStream::new(source, spec, Some(0), MetaSet::NONE, &Runtime::for_tests());
         assert!(drain(Box::new(s)).unwrap().is_empty());
     }
 }

@@ -1,8 +1,10 @@
 //! `$sortByCount`: the number of documents for each value of an expression, most frequent first.
 
 use super::Stage;
+use super::parts;
 use super::registry::{Place, Spec, find};
 use super::rights::Rights;
+use super::spread::{Halves, Spread, Whole};
 use crate::context::QueryContext;
 use muniment_value::{DocBuf, Elem, Error, Result, Value, doc};
 
@@ -10,6 +12,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$sortByCount",
     doc: "How often each value of an expression occurs, most frequent first.",
     place: Place::ANYWHERE,
+    spread: Spread::Halves(halves),
     rights: Rights::Input,
     parse,
 };
@@ -31,17 +34,36 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
         Value::Document(_) => {}
         _ => return bad(40149),
     }
-    let mut spec = DocBuf::new();
-    spec.append("_id", e);
-    spec.append("count", doc! { "$sum": 1 });
-    let group = doc! { "$group": spec };
-    let sort = doc! { "$sort": doc! { "count": -1 } };
-    for stage in [group, sort] {
+    for stage in [group(e), sort()] {
         if let Some(e) = stage.as_doc().first() {
             (find(e.name())?.parse)(e, ctx, stages)?;
         }
     }
     Ok(())
+}
+
+/// The `$group` with which the stage begins.
+fn group(e: Elem<'_>) -> DocBuf {
+    let mut spec = DocBuf::new();
+    spec.append("_id", e);
+    spec.append("count", doc! { "$sum": 1 });
+    doc! { "$group": spec }
+}
+
+/// The `$sort` with which it ends.
+fn sort() -> DocBuf {
+    doc! { "$sort": doc! { "count": -1 } }
+}
+
+/// Divides the stage: its `$group` is divided, and the router sorts.
+fn halves(whole: &Whole<'_>) -> Option<Halves> {
+    let group = group(whole.source);
+    let mut halves = parts::of_group(&Whole {
+        source: group.as_doc().first()?,
+        ..*whole
+    })?;
+    halves.router.push(sort());
+    Some(halves)
 }
 
 #[cfg(test)]

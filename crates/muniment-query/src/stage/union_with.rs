@@ -2,6 +2,7 @@
 
 use super::registry::{Place, Spec, Within};
 use super::rights::{Named, Right, Rights};
+use super::spread::Spread;
 use super::{DocStream, Pipeline, Stage, StageOp, check_target, idl};
 use crate::context::{QueryContext, Runtime};
 use bytes::Bytes;
@@ -12,6 +13,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$unionWith",
     doc: "Appends the documents of another collection, through a pipeline.",
     place: Place::ANYWHERE,
+    spread: Spread::Router,
     rights: Rights::Also(|operand, right| match operand {
         Value::Document(d) => {
             let stages = d.get_array("pipeline").unwrap_or(Doc::EMPTY);

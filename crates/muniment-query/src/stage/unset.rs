@@ -3,6 +3,7 @@
 use super::Stage;
 use super::registry::{Place, Spec};
 use super::rights::Rights;
+use super::spread::Spread;
 use crate::context::QueryContext;
 use crate::projection::Projection;
 use muniment_value::{Elem, Error, Result, Value};
@@ -12,6 +13,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$unset",
     doc: "Removes fields.",
     place: Place::UPDATE,
+    spread: Spread::Each,
     rights: Rights::Input,
     parse,
 };

@@ -4,6 +4,7 @@ use super::idl::need;
 use super::lookup::{Unwound, overlap};
 use super::registry::{Place, Spec};
 use super::rights::Rights;
+use super::spread::Spread;
 use super::{DocStream, Stage, StageOp, Ticker, check_size};
 use crate::bytes::{close, open, put, set_path};
 use crate::context::{QueryContext, Runtime};
@@ -20,6 +21,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$unwind",
     doc: "One document per element of an array.",
     place: Place::ANYWHERE,
+    spread: Spread::Each,
     rights: Rights::Input,
     parse,
 };

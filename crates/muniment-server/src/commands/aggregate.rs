@@ -245,6 +245,7 @@ pub(super) fn request<'a>(
         let_: a.doc("let").unwrap_or(Doc::EMPTY),
         collation: a.collation()?,
         bypass_document_validation: a.bool("bypassDocumentValidation", false),
+        member: false,
     })
 }
 

@@ -74,6 +74,7 @@ pub(crate) fn aggregate_context(
         None => query_context(op, request.let_, given.cloned().unwrap_or_default())?,
     };
     ctx.db = request.db.to_string();
+    ctx.member = request.member;
     ctx.collection = request.collection.unwrap_or_default().to_string();
     let target = check_target(request.pipeline, request.db, request.collection.is_some());
     if let Err(e) = target {

@@ -22,6 +22,9 @@ pub struct AggregateRequest<'a> {
     pub collation: Option<Collation>,
     /// `$merge` and `$out` skip the target's validator.
     pub bypass_document_validation: bool,
+    /// Whether the router of the cluster sends the pipeline, which may then be a shard's part of one (see
+    /// [`muniment_query::split`]).
+    pub member: bool,
 }
 
 impl<'a> AggregateRequest<'a> {
@@ -36,6 +39,7 @@ impl<'a> AggregateRequest<'a> {
             let_,
             collation: None,
             bypass_document_validation: false,
+            member: false,
         }
     }
 

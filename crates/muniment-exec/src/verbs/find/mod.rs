@@ -24,7 +24,7 @@ use crate::verbs::explain::ran::nothing_found;
 use crate::verbs::planning::{plan, query};
 use bytes::Bytes;
 use muniment_query::filter::near::not_here;
-use muniment_query::{Interrupt, Needs, Projection};
+use muniment_query::{Interrupt, Meta, MetaSet, Needs, Projection};
 use muniment_storage::Collection;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf};
 use request::{Parsed, projection_kind};
@@ -39,7 +39,13 @@ pub(crate) fn find(
     request: &FindRequest<'_>,
 ) -> Result<Cursor> {
     let (source, ctx) = request.head().resolve(engine, op)?;
+    if request.sort_key {
+        ctx.metadata.note(MetaSet::NONE.with(Meta::MergeKey));
+    }
     let parsed = Parsed::new(&ctx, request.filter, request.sort, request.projection)?;
+    if request.sort_key && parsed.sort.is_none() && parsed.filter.near().is_none() {
+        return Err(Error::bad_value("a find without an order has no sort keys"));
+    }
     let flags = CursorFlags {
         tailable: request.tailable,
         await_data: request.await_data,
@@ -173,6 +179,7 @@ pub(crate) fn plan_find(
         output: output(request, parsed.projection),
         // returnKey gives the key and nothing else.
         show_record_id: request.show_record_id,
+        sort_key: request.sort_key,
         tailable: request.tailable,
         want_info,
         sort_limits: engine.sort_limits(request.allow_disk_use),

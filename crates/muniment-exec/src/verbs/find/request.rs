@@ -32,6 +32,9 @@ pub struct FindRequest<'a> {
     pub return_key: bool,
     /// Add `$recordId`.
     pub show_record_id: bool,
+    /// Add `$sortKey`, by which the router of a cluster merges the documents of its shards (see
+    /// [`muniment_query::split`]). The find has a sort, or it measures distances.
+    pub sort_key: bool,
     /// Tailable, for capped collections.
     pub tailable: bool,
     /// getMore waits for data. This counts only together with `tailable`.
@@ -65,6 +68,7 @@ impl<'a> FindRequest<'a> {
             max: Doc::EMPTY,
             return_key: false,
             show_record_id: false,
+            sort_key: false,
             tailable: false,
             await_data: false,
             no_cursor_timeout: false,

@@ -26,6 +26,7 @@ pub(crate) fn find_stages(r: &FindRequest<'_>) -> Result<ArrayBuf> {
         (!r.max.is_empty(), "max"),
         (r.return_key, "returnKey"),
         (r.show_record_id, "showRecordId"),
+        (r.sort_key, "sortKey"),
         (r.tailable, "tailable"),
         (r.no_cursor_timeout, "noCursorTimeout"),
     ] {

@@ -2,13 +2,14 @@
 
 use super::push::Push;
 use super::sliding_sorted::SlidingSet;
-use super::{Accumulator, Spec, check_held};
+use super::{Accumulator, Order, Spec, check_held, elements};
 use muniment_value::{Collation, Result, Value};
 use std::collections::HashSet;
 
 pub(super) const SPEC: Spec = Spec::unary(
     "$addToSet",
     "The different values, in no particular order.",
+    Order::Free,
     |c| Box::new(AddToSet::new(c)),
 )
 .windows(|c| Box::new(SlidingSet::new(None, c)));
@@ -53,12 +54,8 @@ impl Accumulator for AddToSet {
     }
 
     fn merge(&mut self, saved: Value<'_>) -> Result<()> {
-        if let Value::Array(a) = saved {
-            for v in a.values() {
-                self.add(Some(v))?;
-            }
-        }
-        Ok(())
+        let mut values = elements("$addToSet", saved)?.values();
+        values.try_for_each(|v| self.add(Some(v)))
     }
 
     fn heap(&self) -> usize {

@@ -4,12 +4,13 @@ use super::add_to_set::AddToSet;
 use super::push::Push;
 use super::sliding::{Kind, Queue};
 use super::sliding_sorted::SlidingSet;
-use super::{Accumulator, Spec};
+use super::{Accumulator, Order, Spec};
 use muniment_value::{Error, Result, Value};
 
 pub(super) const CONCAT: Spec = Spec::unary(
     "$concatArrays",
     "The elements of all arrays, in order.",
+    Order::Kept,
     |_| {
         Box::new(Elements {
             name: "$concatArrays",
@@ -22,6 +23,7 @@ pub(super) const CONCAT: Spec = Spec::unary(
 pub(super) const UNION: Spec = Spec::unary(
     "$setUnion",
     "The different elements of all arrays, in no particular order.",
+    Order::Free,
     |c| {
         Box::new(Elements {
             name: "$setUnion",

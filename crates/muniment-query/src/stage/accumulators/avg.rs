@@ -2,15 +2,17 @@
 
 use super::sliding_numbers::SlidingSum;
 use super::sum::Total;
-use super::{Accumulator, Spec};
+use super::{Accumulator, Order, Spec};
 use crate::bytes::put;
 use muniment_value::{Result, Value};
 
-pub(super) const SPEC: Spec =
-    Spec::unary("$avg", "The mean of the numbers among the values.", |_| {
-        Box::new(Avg::default())
-    })
-    .windows(|_| Box::new(SlidingSum::new(true)));
+pub(super) const SPEC: Spec = Spec::unary(
+    "$avg",
+    "The mean of the numbers among the values.",
+    Order::Free,
+    |_| Box::new(Avg::default()),
+)
+.windows(|_| Box::new(SlidingSum::new(true)));
 
 #[derive(Debug, Default)]
 struct Avg(Total);
@@ -32,7 +34,6 @@ impl Accumulator for Avg {
     }
 
     fn merge(&mut self, saved: Value<'_>) -> Result<()> {
-        self.0.merge(saved);
-        Ok(())
+        self.0.merge(saved)
     }
 }

@@ -1,12 +1,15 @@
 //! `$count`: the number of documents.
 
-use super::{Accumulator, Sliding, Spec};
+use super::{Accumulator, Order, Sliding, Spec, no_state};
 use crate::bytes::put;
 use muniment_value::{Result, Value, number};
 
-pub(super) const SPEC: Spec = Spec::unary("$count", "How many documents there are.", |_| {
-    Box::new(Count(0))
-})
+pub(super) const SPEC: Spec = Spec::unary(
+    "$count",
+    "How many documents there are.",
+    Order::Free,
+    |_| Box::new(Count(0)),
+)
 .windows(|_| Box::new(Count(0)));
 
 #[derive(Debug)]
@@ -43,9 +46,10 @@ impl Accumulator for Count {
     }
 
     fn merge(&mut self, saved: Value<'_>) -> Result<()> {
-        if let Value::Int64(n) = saved {
-            self.0 += n;
-        }
+        let Value::Int64(n) = saved else {
+            return Err(no_state("$count", saved));
+        };
+        self.0 += n;
         Ok(())
     }
 }

@@ -1,17 +1,17 @@
 //! `$min` and `$max`: the least and the greatest value, without null and missing.
 
 use super::sliding_sorted::SlidingExtreme;
-use super::{Accumulator, Spec};
+use super::{Accumulator, Order, Spec};
 use crate::bytes::put;
 use muniment_value::{Collation, Result, Value, ValueBuf};
 use std::cmp::Ordering;
 
-pub(super) const MIN: Spec = Spec::unary("$min", "The least value.", |c| {
+pub(super) const MIN: Spec = Spec::unary("$min", "The least value.", Order::Free, |c| {
     Box::new(Extreme::new(Ordering::Less, c))
 })
 .windows(|c| Box::new(SlidingExtreme::new(Ordering::Less, c)));
 
-pub(super) const MAX: Spec = Spec::unary("$max", "The greatest value.", |c| {
+pub(super) const MAX: Spec = Spec::unary("$max", "The greatest value.", Order::Free, |c| {
     Box::new(Extreme::new(Ordering::Greater, c))
 })
 .windows(|c| Box::new(SlidingExtreme::new(Ordering::Greater, c)));

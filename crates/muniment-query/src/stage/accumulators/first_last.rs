@@ -1,25 +1,27 @@
 //! `$first` and `$last`: the value of the first and the last document.
 
 use super::sliding::{Kind, LastFew, Queue};
-use super::{Accumulator, Spec};
+use super::{Accumulator, Order, Spec};
 use crate::bytes::put;
 use muniment_value::{Result, Value, ValueBuf};
 
-pub(super) const FIRST: Spec = Spec::unary("$first", "The first document's value.", |_| {
-    Box::new(End {
-        value: None,
-        last: false,
+pub(super) const FIRST: Spec =
+    Spec::unary("$first", "The first document's value.", Order::Kept, |_| {
+        Box::new(End {
+            value: None,
+            last: false,
+        })
     })
-})
-.windows(|_| Box::new(Queue::new(Kind::First)));
+    .windows(|_| Box::new(Queue::new(Kind::First)));
 
-pub(super) const LAST: Spec = Spec::unary("$last", "The last document's value.", |_| {
-    Box::new(End {
-        value: None,
-        last: true,
+pub(super) const LAST: Spec =
+    Spec::unary("$last", "The last document's value.", Order::Kept, |_| {
+        Box::new(End {
+            value: None,
+            last: true,
+        })
     })
-})
-.windows(|_| Box::new(LastFew::new(None)));
+    .windows(|_| Box::new(LastFew::new(None)));
 
 #[derive(Debug)]
 struct End {

@@ -2,7 +2,7 @@
 //!
 //! The state is kept as BSON between the calls.
 
-use super::{Accumulator, Options, Parsed, Spec, check_held};
+use super::{Accumulator, Options, Order, Parsed, Spec, check_held};
 use crate::bytes::put;
 use crate::expr::Expr;
 use crate::running::{Task, Work, need_javascript};
@@ -12,6 +12,7 @@ use std::sync::Arc;
 pub(super) const SPEC: Spec = Spec::options(
     "$accumulator",
     "What JavaScript functions make of the documents' values.",
+    Order::Kept,
     parse,
 );
 

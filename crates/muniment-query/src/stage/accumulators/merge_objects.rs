@@ -1,13 +1,14 @@
 //! `$mergeObjects`: one document with the fields of all documents. If names are equal, the later field
 //! counts.
 
-use super::{Accumulator, Spec, check_held};
+use super::{Accumulator, Order, Spec, check_held};
 use crate::bytes::put;
 use muniment_value::{Doc, DocBuf, Error, Result, Value};
 
 pub(super) const SPEC: Spec = Spec::unary(
     "$mergeObjects",
     "One document of all documents; later fields win.",
+    Order::Kept,
     |_| Box::new(MergeObjects(DocBuf::new())),
 );
 

@@ -32,12 +32,24 @@ pub struct Spec {
     pub name: &'static str,
     /// One line of documentation.
     pub doc: &'static str,
+    /// Whether the result depends on the order of the documents.
+    pub(crate) order: Order,
     operand: Operand,
     /// Makes the state for `$setWindowFields`, from which values can be removed. Accumulators with options do
     /// this in their own way.
     sliding: Option<MakeOf<dyn Sliding>>,
     /// Whether `$setWindowFields` may use it.
     pub windows: bool,
+}
+
+/// Whether an accumulator's result depends on the order of its documents. If it does, and they are sorted, their
+/// states cannot be accumulated on several shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// The result is the same in every order.
+    Free,
+    /// The order matters, if only for ties or for the last bit of a double.
+    Kept,
 }
 
 /// The kinds of an accumulator's operand.
@@ -151,10 +163,16 @@ fn whole_n(v: Option<Value<'_>>) -> Result<usize> {
 }
 
 impl Spec {
-    const fn unary(name: &'static str, doc: &'static str, make: MakeOf<dyn Accumulator>) -> Spec {
+    const fn unary(
+        name: &'static str,
+        doc: &'static str,
+        order: Order,
+        make: MakeOf<dyn Accumulator>,
+    ) -> Spec {
         Spec {
             name,
             doc,
+            order,
             operand: Operand::Expression(make),
             sliding: None,
             windows: false,
@@ -173,11 +191,13 @@ impl Spec {
     const fn options(
         name: &'static str,
         doc: &'static str,
+        order: Order,
         parse: fn(Options<'_>) -> Result<Parsed>,
     ) -> Spec {
         Spec {
             name,
             doc,
+            order,
             operand: Operand::Options(parse),
             sliding: None,
             windows: true,
@@ -258,10 +278,11 @@ pub trait Accumulator: Debug + Send {
     /// Appends the state as an element that [`Accumulator::merge`] understands.
     fn save(&self, name: &[u8], out: &mut Vec<u8>);
 
-    /// Adds the saved state of another accumulator, whose documents come later.
+    /// Adds the saved state of another accumulator, whose documents come later. The state may come from another
+    /// server: fields of a state that are not known are ignored.
     ///
     /// # Errors
-    /// As [`Accumulator::add`].
+    /// As [`Accumulator::add`]; an internal error for a state that has another form.
     fn merge(&mut self, saved: Value<'_>) -> Result<()>;
 
     /// Bytes held on the heap, roughly.
@@ -355,6 +376,22 @@ pub(crate) fn find(name: &str) -> Result<&'static Spec> {
         15952,
         format!("unknown group operator '{name}'"),
     ))
+}
+
+/// The error of a saved state that does not have the form of this accumulator's states.
+fn no_state(name: &str, saved: Value<'_>) -> Error {
+    Error::internal(format!(
+        "a saved state of {name} has an unexpected form: {}",
+        saved.type_name()
+    ))
+}
+
+/// The elements of a saved state that is an array.
+///
+/// # Errors
+/// An internal error for a state of another type.
+fn elements<'s>(name: &str, saved: Value<'s>) -> Result<Doc<'s>> {
+    saved.as_array().ok_or_else(|| no_state(name, saved))
 }
 
 /// The most bytes that one accumulator may hold.

@@ -4,7 +4,7 @@
 //! least value that is not exceeded by at least the share p of the values.
 
 use super::sliding_sorted::SlidingPercentile;
-use super::{Accumulator, Options, Parsed, Spec, check_held};
+use super::{Accumulator, Options, Order, Parsed, Spec, check_held, elements, no_state};
 use crate::bytes::{IndexName, close, head, open, put};
 use crate::expr::Expr;
 use muniment_value::{Error, Result, Type, Value, number};
@@ -13,6 +13,7 @@ use std::sync::Arc;
 pub(super) const SPEC: Spec = Spec::options(
     "$percentile",
     "Percentiles of the numbers among the values.",
+    Order::Free,
     |o| {
         o.only(&["input", "p", "method"])?;
         let ps = percentiles(&o)?;
@@ -23,6 +24,7 @@ pub(super) const SPEC: Spec = Spec::options(
 pub(super) const MEDIAN: Spec = Spec::options(
     "$median",
     "The median of the numbers among the values.",
+    Order::Free,
     |o| {
         o.only(&["input", "method"])?;
         parse(&o, vec![0.5], true)
@@ -143,10 +145,11 @@ impl Accumulator for Percentile {
     }
 
     fn merge(&mut self, saved: Value<'_>) -> Result<()> {
-        if let Value::Array(a) = saved {
-            for v in a.values() {
-                self.add(Some(v))?;
+        for v in elements("$percentile", saved)?.values() {
+            if !matches!(v, Value::Double(_)) {
+                return Err(no_state("$percentile", v));
             }
+            self.add(Some(v))?;
         }
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! `$push`: all values as an array.
 
 use super::sliding::{Kind, Queue};
-use super::{Accumulator, Spec, check_held};
+use super::{Accumulator, Order, Spec, check_held, elements};
 use crate::bytes::{IndexName, close, head, open, put};
 use muniment_value::{Result, Type, Value};
 
-pub(super) const SPEC: Spec = Spec::unary("$push", "All values, in order.", |_| {
+pub(super) const SPEC: Spec = Spec::unary("$push", "All values, in order.", Order::Kept, |_| {
     Box::new(Push::default())
 })
 .windows(|_| Box::new(Queue::new(Kind::Values)));
@@ -53,9 +53,8 @@ impl Accumulator for Push {
     }
 
     fn merge(&mut self, saved: Value<'_>) -> Result<()> {
-        if let Value::Array(a) = saved {
-            a.values().for_each(|v| self.push(v));
-        }
+        let values = elements("$push", saved)?.values();
+        values.for_each(|v| self.push(v));
         check_held("$push", self.body.len())
     }
 

@@ -2,30 +2,42 @@
 
 use super::sliding::{Kind, LastFew, Queue};
 use super::sliding_sorted::SlidingBest;
-use super::{Accumulator, Make, Options, Parsed, Sliding, Spec, check_held, whole_n};
+use super::{
+    Accumulator, Make, Options, Order, Parsed, Sliding, Spec, check_held, elements, whole_n,
+};
 use crate::bytes::{IndexName, close, head, open, put};
 use crate::expr::Expr;
 use muniment_value::{Collation, Result, Type, Value, ValueBuf};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
-pub(super) const FIRST_N: Spec =
-    Spec::options("$firstN", "The values of the first documents.", |o| {
-        parse(&o, Which::First)
-    });
+pub(super) const FIRST_N: Spec = Spec::options(
+    "$firstN",
+    "The values of the first documents.",
+    Order::Kept,
+    |o| parse(&o, Which::First),
+);
 
-pub(super) const LAST_N: Spec = Spec::options("$lastN", "The values of the last documents.", |o| {
-    parse(&o, Which::Last)
-});
+pub(super) const LAST_N: Spec = Spec::options(
+    "$lastN",
+    "The values of the last documents.",
+    Order::Kept,
+    |o| parse(&o, Which::Last),
+);
 
-pub(super) const MAX_N: Spec =
-    Spec::options("$maxN", "The greatest values, greatest first.", |o| {
-        parse(&o, Which::Best(Ordering::Greater))
-    });
+pub(super) const MAX_N: Spec = Spec::options(
+    "$maxN",
+    "The greatest values, greatest first.",
+    Order::Free,
+    |o| parse(&o, Which::Best(Ordering::Greater)),
+);
 
-pub(super) const MIN_N: Spec = Spec::options("$minN", "The least values, least first.", |o| {
-    parse(&o, Which::Best(Ordering::Less))
-});
+pub(super) const MIN_N: Spec = Spec::options(
+    "$minN",
+    "The least values, least first.",
+    Order::Free,
+    |o| parse(&o, Which::Best(Ordering::Less)),
+);
 
 #[derive(Clone, Copy, Debug)]
 enum Which {
@@ -136,12 +148,8 @@ impl Accumulator for Several {
     }
 
     fn merge(&mut self, saved: Value<'_>) -> Result<()> {
-        if let Value::Array(a) = saved {
-            for v in a.values() {
-                self.add(Some(v))?;
-            }
-        }
-        Ok(())
+        let mut values = elements("an accumulator of several values", saved)?.values();
+        values.try_for_each(|v| self.add(Some(v)))
     }
 
     fn heap(&self) -> usize {

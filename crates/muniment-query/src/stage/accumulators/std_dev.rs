@@ -4,13 +4,14 @@
 //! of Chan, Golub and LeVeque.
 
 use super::sliding_numbers::SlidingDev;
-use super::{Accumulator, Spec};
+use super::{Accumulator, Order, Spec, no_state};
 use crate::bytes::{close, head, open, put};
-use muniment_value::{Result, Type, Value, number};
+use muniment_value::{Doc, Result, Type, Value, number};
 
 pub(super) const POP: Spec = Spec::unary(
     "$stdDevPop",
     "The standard deviation of the numbers, which are the whole population.",
+    Order::Kept,
     |_| Box::new(StdDev::new(false)),
 )
 .windows(|_| Box::new(SlidingDev::new(false)));
@@ -18,6 +19,7 @@ pub(super) const POP: Spec = Spec::unary(
 pub(super) const SAMP: Spec = Spec::unary(
     "$stdDevSamp",
     "The standard deviation of the numbers, which are a sample.",
+    Order::Kept,
     |_| Box::new(StdDev::new(true)),
 )
 .windows(|_| Box::new(SlidingDev::new(true)));
@@ -68,13 +70,13 @@ impl Accumulator for StdDev {
     }
 
     fn merge(&mut self, saved: Value<'_>) -> Result<()> {
-        let Value::Document(d) = saved else {
-            return Ok(());
-        };
-        if let (Some(Value::Int64(n)), Some(Value::Double(mean)), Some(Value::Double(squares))) =
+        let d = saved.as_doc().unwrap_or(Doc::EMPTY);
+        let (Some(Value::Int64(n)), Some(Value::Double(mean)), Some(Value::Double(squares))) =
             (d.get("n"), d.get("m"), d.get("s"))
-            && n > 0
-        {
+        else {
+            return Err(no_state("$stdDevPop", saved));
+        };
+        if n > 0 {
             let total = self.n + n;
             let delta = mean - self.mean;
             self.squares += squares + delta * delta * (self.n as f64) * (n as f64) / (total as f64);

@@ -1,16 +1,18 @@
 //! `$sum`, and the running total that `$avg` shares.
 
 use super::sliding_numbers::SlidingSum;
-use super::{Accumulator, Spec};
+use super::{Accumulator, Order, Spec, no_state};
 use crate::bytes::{close, head, open, put};
 use muniment_value::decimal::Decimal;
 use muniment_value::{Result, Type, Value, number};
 
-pub(super) const SPEC: Spec =
-    Spec::unary("$sum", "The sum of the numbers among the values.", |_| {
-        Box::new(Sum::default())
-    })
-    .windows(|_| Box::new(SlidingSum::new(false)));
+pub(super) const SPEC: Spec = Spec::unary(
+    "$sum",
+    "The sum of the numbers among the values.",
+    Order::Free,
+    |_| Box::new(Sum::default()),
+)
+.windows(|_| Box::new(SlidingSum::new(false)));
 
 /// A sum in which whole numbers stay exact and doubles are compensated.
 #[derive(Clone, Copy, Debug, Default)]
@@ -138,12 +140,21 @@ impl Total {
         close(out, start);
     }
 
-    pub(crate) fn merge(&mut self, saved: Value<'_>) {
-        let Value::Document(d) = saved else { return };
+    /// Adds a saved total.
+    ///
+    /// # Errors
+    /// An internal error for a value that is none.
+    pub(crate) fn merge(&mut self, saved: Value<'_>) -> Result<()> {
+        let none = || no_state("$sum", saved);
+        let d = saved.as_doc().ok_or_else(none)?;
+        if d.get("w").is_none() || d.get("n").is_none() {
+            return Err(none());
+        }
         for e in d {
             match (e.name(), e.value()) {
                 ("w", Value::Binary { bytes, .. }) => {
-                    self.whole += bytes.try_into().map_or(0, i128::from_le_bytes);
+                    let bytes = bytes.try_into().map_err(|_| none())?;
+                    self.whole += i128::from_le_bytes(bytes);
                 }
                 ("d" | "l", Value::Double(n)) => self.add_double(n),
                 ("m", Value::Decimal128(b)) => {
@@ -153,9 +164,11 @@ impl Total {
                 ("L", Value::Bool(b)) => self.long |= b,
                 ("D", Value::Bool(b)) => self.doubles |= b,
                 ("n", Value::Int64(n)) => self.count += n,
+                ("w" | "d" | "l" | "m" | "L" | "D" | "n", _) => return Err(none()),
                 _ => {}
             }
         }
+        Ok(())
     }
 }
 
@@ -192,7 +205,6 @@ impl Accumulator for Sum {
     }
 
     fn merge(&mut self, saved: Value<'_>) -> Result<()> {
-        self.0.merge(saved);
-        Ok(())
+        self.0.merge(saved)
     }
 }

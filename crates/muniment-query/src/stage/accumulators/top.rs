@@ -2,33 +2,41 @@
 //! accumulator's own sort order.
 
 use super::sliding_sorted::SlidingTop;
-use super::{Accumulator, Make, Options, Parsed, Sliding, Spec, check_held, whole_n};
+use super::{
+    Accumulator, Make, Options, Order, Parsed, Sliding, Spec, check_held, elements, no_state,
+    whole_n,
+};
 use crate::bytes::{IndexName, close, head, open, put};
 use crate::expr::Expr;
 use crate::sort::SortSpec;
 use muniment_value::{Doc, DocBuf, Error, Result, Type, Value, ValueBuf, doc};
 use std::sync::Arc;
 
-pub(super) const TOP: Spec =
-    Spec::options("$top", "The value of the document that sorts first.", |o| {
-        parse(&o, false, true)
-    });
+pub(super) const TOP: Spec = Spec::options(
+    "$top",
+    "The value of the document that sorts first.",
+    Order::Kept,
+    |o| parse(&o, false, true),
+);
 
 pub(super) const TOP_N: Spec = Spec::options(
     "$topN",
     "The values of the documents that sort first.",
+    Order::Kept,
     |o| parse(&o, false, false),
 );
 
 pub(super) const BOTTOM: Spec = Spec::options(
     "$bottom",
     "The value of the document that sorts last.",
+    Order::Kept,
     |o| parse(&o, true, true),
 );
 
 pub(super) const BOTTOM_N: Spec = Spec::options(
     "$bottomN",
     "The values of the documents that sort last.",
+    Order::Kept,
     |o| parse(&o, true, false),
 );
 
@@ -170,14 +178,13 @@ impl Accumulator for Top {
     }
 
     fn merge(&mut self, saved: Value<'_>) -> Result<()> {
-        let Value::Array(a) = saved else {
-            return Ok(());
-        };
-        let mut values = a.values();
-        while let (Some(key), Some(v)) = (values.next(), values.next()) {
-            if let Value::Binary { bytes, .. } = key {
-                self.keep(bytes.to_vec(), v)?;
-            }
+        const NAME: &str = "an accumulator of sorted values";
+        let mut values = elements(NAME, saved)?.values();
+        while let Some(key) = values.next() {
+            let (Value::Binary { bytes, .. }, Some(v)) = (key, values.next()) else {
+                return Err(no_state(NAME, saved));
+            };
+            self.keep(bytes.to_vec(), v)?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 use super::super::Stage;
 use super::super::registry::{Place, Spec};
 use super::super::rights::{Right, Rights};
+use super::super::spread::Spread;
 use super::spec::parse;
 use super::{Fusion, Input};
 use crate::context::QueryContext;
@@ -21,6 +22,7 @@ pub(crate) const SPEC: Spec = Spec {
         not_first: 10_170_100,
         ..Place::SOURCE
     },
+    spread: Spread::Alone,
     rights: Rights::Also(|operand, right| {
         let input = operand.as_doc().and_then(|d| d.get_doc("input"));
         let pipelines = input.and_then(|d| d.get_doc("pipelines"));

@@ -22,6 +22,7 @@ use super::accumulators::{Accumulator, Make, Sliding};
 use super::registry::{Place, Spec};
 use super::rights::Rights;
 use super::spool::Spool;
+use super::spread::Spread;
 use super::{DocStream, Stage, StageOp};
 use crate::context::{QueryContext, Runtime};
 use crate::expr::Expr;
@@ -37,6 +38,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "$setWindowFields",
     doc: "Fields computed over windows of the documents around each document.",
     place: Place::ANYWHERE,
+    spread: Spread::Router,
     rights: Rights::Input,
     parse,
 };
