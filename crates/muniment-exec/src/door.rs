@@ -5,9 +5,10 @@
 //! crate comes through this door, so that imports show which part needs which.
 
 use crate::*;
-use muniment_query::Interrupt;
+use muniment_query::stage::host::Host;
+use muniment_query::{Interrupt, QueryContext, Runtime};
 use muniment_storage::{Collection, CollectionOptions, Timestamp};
-use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, ValueBuf};
+use muniment_value::{ArrayBuf, Collation, Doc, DocBuf, Result, Value, ValueBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
@@ -97,6 +98,38 @@ impl Database {
         out: &mut Vec<u8>,
     ) -> Result<i64> {
         crate::cursor::reply::first_batch(self, op, cursor, owner, limits, out)
+    }
+
+    /// What runs the stages of a pipeline whose documents come from elsewhere, such as the shards of a cluster. `host` is
+    /// the database around it.
+    pub fn runtime(
+        &self,
+        interrupt: Arc<dyn Interrupt>,
+        host: Arc<dyn Host>,
+        allow_disk_use: Option<bool>,
+    ) -> Runtime {
+        let limits = self.sort_limits(allow_disk_use);
+        Runtime {
+            interrupt,
+            memory_limit: limits.memory,
+            ledger: limits.ledger,
+            scratch: limits.scratch,
+            host,
+            watched: false,
+        }
+    }
+
+    /// The context in which the expressions of a command are parsed.
+    ///
+    /// # Errors
+    /// Those of evaluating `let_`.
+    pub fn context(
+        &self,
+        op: &Arc<OpContext>,
+        let_: Doc<'_>,
+        collation: Collation,
+    ) -> Result<QueryContext> {
+        crate::context::query_context(op, let_, collation)
     }
 
     /// `getMore`: appends `cursor: {nextBatch: […], id, ns}` to `out` and returns the id.

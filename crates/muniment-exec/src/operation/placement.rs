@@ -19,6 +19,8 @@ pub struct Expected {
 pub struct Expectations {
     /// The sharded ones, with their full names.
     pub sharded: Vec<(String, Expected)>,
+    /// The router puts the results together with those of other shards.
+    pub merges: bool,
 }
 
 impl OpContext {
@@ -26,6 +28,11 @@ impl OpContext {
     /// first call counts.
     pub fn expect(&self, expectations: Expectations) {
         let _ = self.expectations.set(expectations);
+    }
+
+    /// Whether a router has sent it, and puts its results together with those of other shards.
+    pub fn is_merged(&self) -> bool {
+        self.expectations.get().is_some_and(|e| e.merges)
     }
 
     /// Whether a router has said what it expects.

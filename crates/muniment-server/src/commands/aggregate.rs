@@ -51,7 +51,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     is_change_stream: |_, body| opens_change_stream(body),
     explain: Some(explain),
     ..CommandSpec::new(
-        Routed::Shards(crate::router::sharded::ddl::refused),
+        Routed::By(crate::router::sharded::aggregate::run),
         Needs::Of(needs),
     )
 };
@@ -253,7 +253,10 @@ fn explain(cx: &mut CommandContext<'_>, of: &Explained<'_, '_>) -> Result<()> {
     if of.generic.write_concern.is_some() {
         return Err(no_write_concern());
     }
-    let r = request(&of.args, cx.db(), of.collection)?;
+    let r = AggregateRequest {
+        member: cx.op.is_merged(),
+        ..request(&of.args, cx.db(), of.collection)?
+    };
     super::explain::answer(cx, &Explainable::Aggregate(&r), of.verbosity, of.command)
 }
 
@@ -276,7 +279,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
 
 fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
     let collection = Some(cx.collection_name()).filter(|c| !c.is_empty());
-    let request = request(&cx.args, cx.db(), collection)?;
+    let request = AggregateRequest {
+        member: cx.op.is_merged(),
+        ..request(&cx.args, cx.db(), collection)?
+    };
     let limits = limits(cx.args.doc("cursor"), BatchLimits::FIRST)?;
     if cx.args.bool("explain", false) {
         let what = Explainable::Aggregate(&request);

@@ -8,6 +8,9 @@ use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Names, Routed, Secret, Statements};
+use crate::router::Router;
+use crate::router::relay::to;
+use crate::router::sharded::bulk;
 use bytes::Bytes;
 use muniment_auth::action::{Action, Actions};
 use muniment_exec::{
@@ -16,6 +19,7 @@ use muniment_exec::{
 use muniment_op::{Account, Interrupt, Share};
 use muniment_value::args::{Args, Field, Types, opt, refused, req, uuid};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
+use std::sync::Arc;
 
 const FIELDS: &[Field] = &[
     opt("ops", Types::ARRAY),
@@ -81,10 +85,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     },
     names: Names::NsInfo,
     secret: Secret::If(auth::writes_users_in_bulk),
-    ..CommandSpec::new(
-        Routed::By(crate::router::databases::bulk_write),
-        Needs::Of(needs),
-    )
+    ..CommandSpec::new(Routed::By(routed), Needs::Of(needs))
 };
 
 fn needs(asks: &Asks<'_>) -> bool {
@@ -232,6 +233,45 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         }
     }
     reply(cx, &totals, results)
+}
+
+/// Runs the command at a router.
+fn routed(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let ops = cx.documents("ops")?;
+    let infos = cx.documents("nsInfo")?;
+    check_batch(ops.len())?;
+    let common = Common::of(&cx.args);
+    for d in ops.iter() {
+        parse(d, infos.len(), common)?;
+    }
+    let done = match bulk::run(cx, router)? {
+        (_, Some(done)) => done,
+        // The server says what is wrong with a command without namespaces.
+        (set, None) => {
+            let set = set.unwrap_or_else(|| Arc::clone(&router.config));
+            return to(cx, router, &set);
+        }
+    };
+    let [errors, inserted, matched, modified, upserted, deleted] = done.totals.map(|n| n as i32);
+    let totals = Totals {
+        errors,
+        inserted,
+        matched,
+        modified,
+        upserted,
+        deleted,
+    };
+    let errors_only = cx.args.bool("errorsOnly", false);
+    let shown = |d: &DocBuf| !errors_only || !d.as_doc().get("ok").is_some_and(|v| v.truthy());
+    reply(
+        cx,
+        &totals,
+        done.results.into_values().filter(shown).collect(),
+    )?;
+    if let Some(concern) = done.concern {
+        cx.reply.field("writeConcernError", concern);
+    }
+    Ok(())
 }
 
 /// The target that an entry of `nsInfo` describes.

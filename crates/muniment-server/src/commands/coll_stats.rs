@@ -26,7 +26,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     runs_on: Some(RunsOn::Data),
     ..CommandSpec::new(
-        Routed::Shards(crate::router::sharded::ddl::refused),
+        Routed::Shards(crate::router::sharded::stats::coll_stats),
         Needs::collection(&[Action::CollStats]),
     )
 };

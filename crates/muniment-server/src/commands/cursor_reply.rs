@@ -12,7 +12,7 @@ use std::sync::Arc;
 const CURSOR: &[Field] = &[opt("batchSize", Types::NUMBER)];
 
 /// Limits of the first batch from a `cursor: {batchSize}` option.
-pub(super) fn limits(cursor: Option<Doc<'_>>, default: BatchLimits) -> Result<BatchLimits> {
+pub(crate) fn limits(cursor: Option<Doc<'_>>, default: BatchLimits) -> Result<BatchLimits> {
     let Some(d) = cursor else { return Ok(default) };
     let a = Args::parse("cursor", CURSOR, d)?;
     Ok(match a.int("batchSize", 0, i64::MAX)? {

@@ -30,7 +30,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     runs_on: Some(RunsOn::Data),
     ..CommandSpec::new(
-        Routed::Shards(crate::router::sharded::ddl::refused),
+        Routed::By(crate::router::sharded::stats::data_size),
         Needs::Of(needs),
     )
 };

@@ -21,7 +21,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Data),
-    ..CommandSpec::new(Routed::Database, Needs::database(&[Action::DbStats]))
+    ..CommandSpec::new(
+        Routed::By(crate::router::sharded::stats::db_stats),
+        Needs::database(&[Action::DbStats]),
+    )
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

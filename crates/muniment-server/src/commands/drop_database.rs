@@ -18,7 +18,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     audits: Some(Audits::changes("dropDatabase", audit::database)),
     run,
-    ..CommandSpec::new(Routed::Database, Needs::database(&[Action::DropDatabase]))
+    ..CommandSpec::new(
+        Routed::By(crate::router::sharded::ddl::drop_database),
+        Needs::database(&[Action::DropDatabase]),
+    )
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

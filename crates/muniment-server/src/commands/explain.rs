@@ -22,7 +22,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     secret: Secret::Within,
     run,
-    ..CommandSpec::new(Routed::Database, Needs::Of(needs))
+    ..CommandSpec::new(
+        Routed::By(crate::router::sharded::explain::run),
+        Needs::Of(needs),
+    )
 };
 
 /// To explain a command takes what it takes to run it.

@@ -115,7 +115,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
 }
 
 fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
-    let request = request(&cx.args, cx.ns())?;
+    let request = FindRequest {
+        sort_key: cx.op.is_merged(),
+        ..request(&cx.args, cx.ns())?
+    };
     let limits = match cx.args.int("batchSize", 0, i64::MAX)? {
         Some(n) => BatchLimits::of(n as usize),
         None => BatchLimits::FIRST,

@@ -44,7 +44,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     statements: Statements::One,
     explain: Some(explain),
     ..CommandSpec::new(
-        Routed::Shards(crate::router::sharded::ddl::refused),
+        Routed::Shards(crate::router::sharded::modify::run),
         Needs::Of(needs),
     )
 };

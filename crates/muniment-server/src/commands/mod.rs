@@ -17,7 +17,7 @@ mod capped_copy;
 mod clustering;
 mod coll_mod_index;
 mod collection_options;
-mod cursor_reply;
+pub(crate) mod cursor_reply;
 mod query_shape;
 mod repl_set;
 mod search_index;

@@ -15,6 +15,7 @@ use crate::registry::{CommandSpec, Kind, Routed, Target};
 use crate::replica_set;
 use crate::state::ServerState;
 use crate::transactions::{self, CheckedOut};
+use muniment_auth::action::Action;
 use muniment_exec::{OpContext, OpGuard, OpStart, Ticket, TicketPool};
 use muniment_storage::SessionKey;
 use muniment_value::{Code, Doc, Error, Result, ValueBuf};
@@ -65,6 +66,9 @@ pub fn admit<'r>(
     }
     let op = begin(caller, local, parsed, namespace);
     if let Some(versions) = generic.shard_version {
+        if !auth::may_on_cluster(server, local, Action::Internal) {
+            return Err(auth::refused(spec, caller.request).into());
+        }
         op.expect(placement::expectations(versions)?);
         // What reads or writes documents checks that when it looks the collection up.
         if spec.target == Target::Collection && !matches!(spec.kind, Kind::Read | Kind::Write) {

@@ -3,7 +3,7 @@
 use super::forward::{ask, reach};
 use super::place::{OF_CONFIG, set_of};
 use super::relay::to;
-use super::{Reach, Router, SetPool};
+use super::{Reach, Router};
 use crate::auth::{self, User};
 use crate::context::CommandContext;
 use muniment_auth::action::Actions;
@@ -131,33 +131,4 @@ pub fn rename(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
         ));
     }
     to(cx, router, &source)
-}
-
-/// `bulkWrite`, which runs in admin and names the collections whole.
-///
-/// # Errors
-/// 20 if the collections are on different shards; the shard's.
-pub fn bulk_write(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
-    let mut set: Option<Arc<SetPool>> = None;
-    let namespaces: Vec<String> = cx
-        .request
-        .documents("nsInfo")
-        .filter_map(|d| d.get_str("ns").map(str::to_string))
-        .collect();
-    for ns in namespaces {
-        let db = ns.split_once('.').map_or(ns.as_str(), |(db, _)| db);
-        let of = set_of(cx, router, db)?;
-        if set.as_ref().is_some_and(|set| set.name != of.name) {
-            return Err(Error::new(
-                Code::IllegalOperation,
-                "bulkWrite over databases of several shards is not there yet: send one for each",
-            ));
-        }
-        set = Some(of);
-    }
-    match set {
-        Some(set) => to(cx, router, &set),
-        // The server says what is wrong with it.
-        None => to(cx, router, &Arc::clone(&router.config)),
-    }
 }

@@ -29,6 +29,8 @@ pub enum Beside<'p> {
 pub struct Part<'p> {
     /// The set.
     pub set: &'p Arc<SetPool>,
+    /// The database.
+    pub db: &'p str,
     /// The command without what the router adds.
     pub body: Doc<'p>,
     /// The documents beside it.
@@ -52,6 +54,7 @@ pub fn ask(
 ) -> Result<Reply> {
     let part = Part {
         set,
+        db: cx.db(),
         body,
         beside: Beside::AsSent,
         versions: None,
@@ -123,6 +126,49 @@ fn outgoing<'m>(
         reach: part.reach,
         repeatable: (reads || retried || cx.spec.ends_transaction.is_some()) && !in_transaction,
     })
+}
+
+/// A command of the router's own, for one set.
+pub struct Own<'o> {
+    /// The set.
+    pub set: &'o SetPool,
+    /// The database.
+    pub db: &'o str,
+    /// The command.
+    pub command: &'o DocBuf,
+    /// As [`Part::versions`].
+    pub versions: Option<Doc<'o>>,
+    /// The member of the set.
+    pub reach: Reach<'o>,
+}
+
+/// Sends commands of the router's own that only read, all at once; their replies are in the same order.
+pub fn ask_own(on: &dyn Interrupt, router: &Router, asked: &[Own<'_>]) -> Vec<Result<Reply>> {
+    let mut messages: Vec<Vec<u8>> = asked.iter().map(|_| Vec::new()).collect();
+    let written = asked.iter().zip(&mut messages).map(|(one, message)| {
+        let mut command = one.command.clone();
+        command.append_some(FIELD, one.versions);
+        own(router, one.db, &command, message)
+    });
+    let written: Vec<_> = written.collect();
+    let sent = written.into_iter().zip(asked).zip(&messages);
+    let sent: Vec<_> = sent
+        .map(|((written, one), message)| {
+            let out = Outgoing {
+                message,
+                reach: one.reach,
+                repeatable: true,
+            };
+            written.map(|()| (one.set.send(&out), out))
+        })
+        .collect();
+    let replies = sent.into_iter().zip(asked).map(|(sent, one)| {
+        let (sent, out) = sent?;
+        let reply = one.set.finish(sent, &out, on)?;
+        router.times.heard(reply.body.as_doc());
+        Ok(reply)
+    });
+    replies.collect()
 }
 
 /// Runs a command of the router's own on one member: its reply, be it an error.
@@ -217,7 +263,7 @@ fn write(cx: &CommandContext<'_>, router: &Router, part: &Part<'_>, w: &mut DocW
             }
         }
     }
-    w.field("$db", cx.request.db);
+    w.field("$db", part.db);
     if let Some(versions) = part.versions {
         w.field(FIELD, versions);
     }

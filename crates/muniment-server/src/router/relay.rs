@@ -40,6 +40,7 @@ pub fn to(cx: &mut CommandContext<'_>, router: &Router, set: &Arc<SetPool>) -> R
     let is_shard = set.name != router.config.name;
     let part = Part {
         set,
+        db: cx.db(),
         body: cx.request.body,
         beside: Beside::AsSent,
         versions: is_shard.then_some(Doc::EMPTY),

@@ -40,6 +40,16 @@ impl Known {
         &self.collection.ns
     }
 
+    /// Its database.
+    pub fn db(&self) -> &str {
+        self.ns().split_once('.').map_or("", |(db, _)| db)
+    }
+
+    /// Its name within the database.
+    pub fn name(&self) -> &str {
+        self.ns().split_once('.').map_or("", |(_, name)| name)
+    }
+
     /// The field `shardVersion` for a shard, which is at this place of the table.
     pub fn versions(&self, shard: usize) -> DocBuf {
         let expected = Expected {

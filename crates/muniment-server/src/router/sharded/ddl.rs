@@ -5,12 +5,14 @@ use super::reads::at_least_one;
 use super::{all_of, ask_parts, broadcast, is_stale, shard};
 use crate::context::CommandContext;
 use crate::router::Router;
+use crate::router::catalog::read;
 use crate::router::forward::{Beside, Part, reach};
+use crate::router::relay::database;
 use crate::router::sets::Reply;
 use crate::router::tables::Known;
 use muniment_exec::Expected;
 use muniment_shard::Version;
-use muniment_value::{Code, Doc, DocBuf, Error, Result};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
 use muniment_wire::client;
 use std::sync::Arc;
 
@@ -107,6 +109,24 @@ pub fn drop(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) ->
     Ok(())
 }
 
+/// Drops a database: its sharded collections first.
+///
+/// # Errors
+/// Those of the sets.
+pub fn drop_database(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let begins = format!("{}.", cx.db());
+    // The next character after a point.
+    let after = format!("{}/", cx.db());
+    let within = doc! { "_id": doc! { "$gte": begins, "$lt": after } };
+    for d in read(&**cx.op, router, "collections", within)? {
+        let ns = d.as_doc().get_str("_id").unwrap_or_default();
+        if let Some(known) = router.tables.refresh(&**cx.op, router, ns)? {
+            shard::drop_sharded(cx, router, &known)?;
+        }
+    }
+    database(cx, router)
+}
+
 /// Refuses a command on a sharded collection.
 ///
 /// # Errors
@@ -153,6 +173,7 @@ pub fn on_homes(
         .zip(&versions)
         .map(|((set, _), versions)| Part {
             set,
+            db: cx.db(),
             body,
             beside: Beside::Nothing,
             versions: Some(versions.as_doc()),

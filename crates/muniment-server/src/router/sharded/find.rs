@@ -1,16 +1,16 @@
 //! find on a sharded collection.
 
+use super::host::Around;
 use super::reads::at_least_one;
-use super::remote::Remote;
-use super::{broadcast, reached, to_one};
+use super::remote::{Terms, streams};
+use super::{gather, reached, to_one};
 use crate::context::CommandContext;
+use crate::placement::merging;
 use crate::router::Router;
 use crate::router::tables::Known;
-use bytes::Bytes;
 use muniment_exec::{BatchLimits, Cursor};
-use muniment_query::DocStream;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, number};
-use std::collections::VecDeque;
+use muniment_query::split::{FindParts, split_find};
+use muniment_value::{Collation, Doc, DocBuf, Error, Result, number};
 use std::sync::Arc;
 
 /// Runs find. If one shard has all that the filter can match, its cursor is passed on; else the router has a cursor
@@ -29,12 +29,6 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> 
             "a sharded collection is not capped, and so has no tailable cursors",
         ));
     }
-    if cx.args.doc("sort").is_some_and(|sort| !sort.is_empty()) {
-        return Err(Error::new(
-            Code::NotImplemented,
-            "sorted finds over shards are not there yet",
-        ));
-    }
     let of = |name: &str| {
         cx.args
             .get(name)
@@ -42,76 +36,50 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> 
             .unwrap_or(0)
             .max(0)
     };
-    let (skip, limit) = (of("skip"), of("limit"));
+    let collation = cx.args.doc("collation");
+    let own = known.collection.default_collation.as_ref();
+    let collation = Collation::parse_some(collation.or(own.map(|d| d.as_doc())))?;
+    let let_ = cx.args.doc("let").unwrap_or(Doc::EMPTY);
+    let parts = FindParts {
+        filter,
+        sort: cx.args.doc("sort").unwrap_or(Doc::EMPTY),
+        skip: of("skip") as u64,
+        limit: of("limit") as u64,
+    };
+    let split = split_find(&parts, &cx.engine().context(cx.op, let_, collation)?)?;
     let mut body = DocBuf::new();
     for e in cx.request.body {
         match e.name() {
             "skip" | "singleBatch" => {}
-            "limit" if limit > 0 => {
-                body.append("limit", limit.saturating_add(skip));
+            "limit" => {
+                body.append_some("limit", (split.limit > 0).then_some(split.limit as i64));
             }
             _ => {
                 body.append_elem(e);
             }
         }
     }
-    let replies = broadcast(cx, router, known, &shards, body.as_doc())?;
+    let mut sets = Vec::new();
+    for shard in &shards {
+        let versions = known.versions(*shard);
+        let versions = if split.sort_key {
+            merging(versions)
+        } else {
+            versions
+        };
+        sets.push((Arc::clone(known.set(*shard)?), versions));
+    }
+    let replies = gather(cx, router, &sets, body.as_doc())?;
     let limits = match cx.args.int("batchSize", 0, i64::MAX)? {
         Some(n) => BatchLimits::of(n as usize),
         None => BatchLimits::FIRST,
     };
     let single = cx.args.bool("singleBatch", false);
+    let allow_disk_use = cx.args.get("allowDiskUse").map(|v| v.truthy());
     let cursor = Cursor::over(cx.ns(), cx.op, single, |on| {
-        let mut parts = VecDeque::new();
-        for (reply, shard) in replies.iter().zip(&shards) {
-            parts.push_back(Remote::new(cx, known.set(*shard)?, reply, &on)?);
-        }
-        Ok(Box::new(Window {
-            source: Box::new(One { parts }),
-            skip: skip as u64,
-            left: if limit > 0 { limit as u64 } else { u64::MAX },
-        }))
+        let terms = Terms::new(cx, &on);
+        let streams = streams(&terms, &sets, &replies)?;
+        Ok(split.open(streams, &Around::runtime(&terms, allow_disk_use)))
     })?;
     cx.first_batch(cursor, limits)
-}
-
-/// One stream after the other.
-struct One {
-    parts: VecDeque<Remote>,
-}
-
-impl DocStream for One {
-    fn next(&mut self) -> Result<Option<Bytes>> {
-        while let Some(first) = self.parts.front_mut() {
-            if let Some(d) = first.next()? {
-                return Ok(Some(d));
-            }
-            self.parts.pop_front();
-        }
-        Ok(None)
-    }
-}
-
-/// A part of a stream.
-struct Window {
-    source: Box<dyn DocStream>,
-    skip: u64,
-    left: u64,
-}
-
-impl DocStream for Window {
-    fn next(&mut self) -> Result<Option<Bytes>> {
-        while self.skip > 0 {
-            self.skip -= 1;
-            if self.source.next()?.is_none() {
-                self.skip = 0;
-                self.left = 0;
-            }
-        }
-        if self.left == 0 {
-            return Ok(None);
-        }
-        self.left -= 1;
-        self.source.next()
-    }
 }

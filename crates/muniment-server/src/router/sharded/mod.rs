@@ -7,9 +7,14 @@
 //!
 //! [`Routed::Shards`]: crate::registry::Routed::Shards
 
+pub mod aggregate;
+pub mod bulk;
 pub mod ddl;
+pub mod explain;
 pub mod find;
+mod host;
 mod lease;
+pub mod modify;
 mod one;
 mod place;
 pub mod reads;
@@ -17,19 +22,21 @@ mod remote;
 mod settle;
 pub mod shard;
 pub mod spread;
+pub mod stats;
 pub mod writes;
 
 use super::forward::{Beside, Part, ask_all, reach};
 use super::relay::{ask_one, back};
 use super::sets::Reply;
 use super::tables::Known;
-use super::{Reach, Router};
+use super::{Reach, Router, SetPool};
 use crate::context::CommandContext;
 use muniment_op::sleep_until;
 use muniment_query::{Filter, QueryContext};
 use muniment_shard::{Interval, targets};
 use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result};
 use muniment_wire::client;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// So long a command is repeated because shards and router differ.
@@ -138,6 +145,7 @@ pub fn broadcast(
     for (shard, versions) in shards.iter().zip(&versions) {
         parts.push(Part {
             set: known.set(*shard)?,
+            db: cx.db(),
             body,
             beside: Beside::Nothing,
             versions: Some(versions.as_doc()),
@@ -157,6 +165,37 @@ pub fn broadcast(
         }
     }
     first.map_or(Ok(good), Err)
+}
+
+/// A set, and what it is to expect (see [`crate::placement`]).
+pub type OnSet = (Arc<SetPool>, DocBuf);
+
+/// Sends the same command to these sets at once. Each reply is one of success.
+///
+/// # Errors
+/// Those of the way there; the first set's error.
+pub fn gather(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    sets: &[OnSet],
+    body: Doc<'_>,
+) -> Result<Vec<Reply>> {
+    let parts = sets.iter().map(|(set, versions)| Part {
+        set,
+        db: cx.db(),
+        body,
+        beside: Beside::Nothing,
+        versions: Some(versions.as_doc()),
+        reach: reach(cx),
+    });
+    let parts: Vec<_> = parts.collect();
+    let mut good = Vec::new();
+    for reply in ask_parts(cx, router, &parts) {
+        let reply = reply?;
+        client::check_ok(reply.body.as_doc())?;
+        good.push(reply);
+    }
+    Ok(good)
 }
 
 /// Sends parts at once; in a transaction one after the other.
@@ -180,6 +219,7 @@ pub fn to_one(
     let (set, versions) = (known.set(shard)?, known.versions(shard));
     let part = Part {
         set,
+        db: cx.db(),
         body: cx.request.body,
         beside: Beside::AsSent,
         versions: Some(versions.as_doc()),

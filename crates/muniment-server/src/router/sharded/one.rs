@@ -177,7 +177,7 @@ pub fn choose(
     wanted: &Wanted<'_>,
     shards: &[usize],
 ) -> Result<Option<Chosen>> {
-    let mut find = doc! { "find": cx.collection_name(), "filter": wanted.filter };
+    let mut find = doc! { "find": known.name(), "filter": wanted.filter };
     find.append_some("sort", wanted.sort);
     find.append_some("collation", wanted.collation);
     find.append_some("let", wanted.variables);
@@ -233,6 +233,7 @@ fn ask_each(
     for (shard, versions) in shards.iter().zip(&versions) {
         parts.push(Part {
             set: known.set(*shard)?,
+            db: known.db(),
             body,
             beside: Beside::Nothing,
             versions: Some(versions.as_doc()),
@@ -261,6 +262,7 @@ fn send(
     let docs = [statement];
     let part = Part {
         set: known.set(shard)?,
+        db: known.db(),
         body,
         beside: Beside::These(writes.field(), &docs),
         versions: Some(versions.as_doc()),

@@ -1,14 +1,14 @@
 //! Documents that come from a cursor on a shard.
 
 use crate::context::CommandContext;
-use crate::router::SetPool;
 use crate::router::forward::{lsid, run_on};
 use crate::router::sets::Reply;
+use crate::router::{Router, SetPool};
 use crate::state::ServerState;
 use bytes::Bytes;
 use muniment_op::{Interrupt, Operation};
 use muniment_query::DocStream;
-use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, doc};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Error, Result, doc};
 use muniment_wire::client;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,19 +17,89 @@ use std::time::{Duration, Instant};
 /// How long the end of a cursor may take that is no longer needed.
 const AWHILE: Duration = Duration::from_secs(1);
 
+/// What commands of the router's own need that continue a command of a client, perhaps after it.
+#[derive(Clone)]
+pub struct Terms {
+    server: Arc<ServerState>,
+    /// The session and the transaction.
+    pub session: DocBuf,
+    /// `readConcern` and `$readPreference`.
+    pub reads: DocBuf,
+    /// The operation that waits for the results at the moment.
+    pub on: Arc<dyn Interrupt>,
+}
+
+impl Terms {
+    /// Those of a command; `on` is the operation that uses its cursor.
+    pub fn new(cx: &CommandContext<'_>, on: &Arc<dyn Interrupt>) -> Terms {
+        let mut session = DocBuf::new();
+        if let Some(key) = &cx.generic.session {
+            session.append("lsid", lsid(key));
+        }
+        let in_transaction = cx.generic.in_transaction();
+        if let Some(number) = cx.generic.txn_number.filter(|_| in_transaction) {
+            session.append("txnNumber", number);
+            session.append("autocommit", false);
+        }
+        let mut reads = DocBuf::new();
+        // In a transaction its first statement has said how it reads.
+        reads.append_some(
+            "readConcern",
+            cx.generic.read_concern.filter(|_| !in_transaction),
+        );
+        reads.append_some(
+            "$readPreference",
+            cx.request.body.get_doc("$readPreference"),
+        );
+        Terms {
+            server: Arc::clone(cx.server),
+            session,
+            reads,
+            on: Arc::clone(on),
+        }
+    }
+
+    /// The router.
+    ///
+    /// # Errors
+    /// 1 if the server is none, which cannot happen.
+    pub fn router(&self) -> Result<&Router> {
+        let router = self.server.router.as_ref();
+        router.ok_or_else(|| Error::internal("the server is no router"))
+    }
+
+    /// The server.
+    pub fn server(&self) -> &Arc<ServerState> {
+        &self.server
+    }
+}
+
 /// The rest of a cursor's documents. When it is dropped, so is the cursor on the shard.
 pub struct Remote {
-    server: Arc<ServerState>,
+    terms: Terms,
     set: Arc<SetPool>,
     host: String,
     db: String,
     collection: String,
     /// The cursor's number; 0 after its end.
     id: i64,
-    /// The session and the transaction, as getMore has to name them.
-    terms: DocBuf,
     batch: VecDeque<Bytes>,
-    on: Arc<dyn Interrupt>,
+}
+
+/// The documents of replies with cursors, of these sets.
+///
+/// # Errors
+/// As [`Remote::new`].
+pub fn streams(
+    terms: &Terms,
+    sets: &[(Arc<SetPool>, DocBuf)],
+    replies: &[Reply],
+) -> Result<Vec<Box<dyn DocStream>>> {
+    let mut streams: Vec<Box<dyn DocStream>> = Vec::new();
+    for (reply, (set, _)) in replies.iter().zip(sets) {
+        streams.push(Box::new(Remote::new(terms, set, reply)?));
+    }
+    Ok(streams)
 }
 
 impl Remote {
@@ -37,51 +107,27 @@ impl Remote {
     ///
     /// # Errors
     /// 1 if there is no cursor in it.
-    pub fn new(
-        cx: &CommandContext<'_>,
-        set: &Arc<SetPool>,
-        reply: &Reply,
-        on: &Arc<dyn Interrupt>,
-    ) -> Result<Remote> {
-        let cursor = reply
-            .body
-            .as_doc()
-            .get_doc("cursor")
-            .ok_or_else(no_cursor)?;
+    pub fn new(terms: &Terms, set: &Arc<SetPool>, reply: &Reply) -> Result<Remote> {
+        let cursor = reply.body.as_doc().get_doc("cursor");
+        let cursor = cursor.ok_or_else(no_cursor)?;
         let ns = cursor.get_str("ns").unwrap_or_default();
         let (db, collection) = ns.split_once('.').unwrap_or_default();
-        let mut terms = DocBuf::new();
-        if let Some(session) = &cx.generic.session {
-            terms.append("lsid", lsid(session));
-        }
-        if let Some(number) = cx
-            .generic
-            .txn_number
-            .filter(|_| cx.generic.in_transaction())
-        {
-            terms.append("txnNumber", number);
-            terms.append("autocommit", false);
-        }
         Ok(Remote {
-            server: Arc::clone(cx.server),
+            terms: terms.clone(),
             set: Arc::clone(set),
             host: reply.host.clone(),
             db: db.to_string(),
             collection: collection.to_string(),
-            id: cursor.get("id").and_then(|v| v.as_i64_exact()).unwrap_or(0),
-            terms,
+            id: number_of(cursor),
             batch: documents(cursor, "firstBatch"),
-            on: Arc::clone(on),
         })
     }
 
     fn read_on(&mut self) -> Result<()> {
-        let Some(router) = &self.server.router else {
-            return Err(no_cursor());
-        };
         let mut command = doc! { "getMore": self.id, "collection": self.collection.as_str() };
-        command.append_all(self.terms.as_doc());
-        let reply = run_on(&*self.on, router, &self.set, &self.host, &self.db, &command)?;
+        command.append_all(self.terms.session.as_doc());
+        let (router, on) = (self.terms.router()?, &*self.terms.on);
+        let reply = run_on(on, router, &self.set, &self.host, &self.db, &command)?;
         let body = reply.as_doc();
         if let Err(e) = client::check_ok(body) {
             // After any error the shard has the cursor no more.
@@ -89,10 +135,14 @@ impl Remote {
             return Err(e);
         }
         let cursor = body.get_doc("cursor").ok_or_else(no_cursor)?;
-        self.id = cursor.get("id").and_then(|v| v.as_i64_exact()).unwrap_or(0);
+        self.id = number_of(cursor);
         self.batch = documents(cursor, "nextBatch");
         Ok(())
     }
+}
+
+fn number_of(cursor: Doc<'_>) -> i64 {
+    cursor.get("id").and_then(|v| v.as_i64_exact()).unwrap_or(0)
 }
 
 fn documents(cursor: Doc<'_>, batch: &str) -> VecDeque<Bytes> {
@@ -103,7 +153,7 @@ fn documents(cursor: Doc<'_>, batch: &str) -> VecDeque<Bytes> {
 
 #[cold]
 fn no_cursor() -> Error {
-    Error::new(Code::InternalError, "a shard has answered without a cursor")
+    Error::internal("a shard has answered without a cursor")
 }
 
 impl DocStream for Remote {
@@ -115,7 +165,7 @@ impl DocStream for Remote {
             if self.id == 0 {
                 return Ok(None);
             }
-            self.on.check()?;
+            self.terms.on.check()?;
             self.read_on()?;
         }
     }
@@ -123,15 +173,16 @@ impl DocStream for Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        let Some(router) = self.server.router.as_ref().filter(|_| self.id != 0) else {
+        if self.id == 0 {
+            return;
+        }
+        let Ok(router) = self.terms.router() else {
             return;
         };
         let mut cursors = ArrayBuf::new();
         cursors.push(self.id);
         let mut command = doc! { "killCursors": self.collection.as_str(), "cursors": cursors };
-        if let Some(lsid) = self.terms.as_doc().get("lsid") {
-            command.append("lsid", lsid);
-        }
+        command.append_some("lsid", self.terms.session.as_doc().get("lsid"));
         let awhile = Operation::new(Instant::now(), Some(AWHILE));
         // If it fails, the shard closes the cursor when nobody has used it for a while.
         let _ = run_on(&awhile, router, &self.set, &self.host, &self.db, &command);

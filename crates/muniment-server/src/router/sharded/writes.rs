@@ -13,14 +13,13 @@ use crate::context::CommandContext;
 use crate::router::Router;
 use crate::router::forward::{Beside, Part};
 use crate::router::tables::Known;
-use muniment_shard::ShardKey;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, number};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Where a statement goes.
 #[derive(Clone, Debug)]
-enum Goes {
+pub enum Goes {
     /// To this shard.
     To(usize),
     /// To each of these, and each does its part.
@@ -184,6 +183,7 @@ impl Run<'_> {
         for (shard, docs, body, versions) in &made {
             parts.push(Part {
                 set: known.set(*shard)?,
+                db: cx.db(),
                 body: body.as_doc(),
                 beside: Beside::These(self.writes.field(), docs),
                 versions: Some(versions.as_doc()),
@@ -250,6 +250,7 @@ impl Run<'_> {
         for (shard, versions) in left.iter().zip(&versions) {
             parts.push(Part {
                 set: known.set(*shard)?,
+                db: cx.db(),
                 body: body.as_doc(),
                 beside: Beside::These(self.writes.field(), &docs),
                 versions: Some(versions.as_doc()),
@@ -277,40 +278,70 @@ impl Run<'_> {
         };
         let d = statement.doc.as_doc();
         let is = |name: &str| d.get(name).is_some_and(|v| v.truthy());
-        let filter = d.get_doc("q").unwrap_or(Doc::EMPTY);
-        let reached = || reached(cx, known, filter, d.get_doc("collation"));
-        let many = match self.writes {
-            Writes::Inserts => {
-                return match known.key.key_of(d) {
-                    Ok(key) => Goes::To(known.table.owner(&key)),
-                    Err(e) => Goes::Fails(e),
-                };
-            }
-            Writes::Updates if is("upsert") => {
-                if let Some(key) = upserted(cx, known, &known.key, d) {
-                    return Goes::To(known.table.owner(&key));
-                }
-                is("multi")
-            }
-            Writes::Updates => is("multi"),
-            Writes::Deletes => d.get("limit").and_then(number::to_i64_exact) == Some(0),
+        let aim = match self.writes {
+            Writes::Inserts => Aim::Insert(d),
+            Writes::Updates | Writes::Deletes => Aim::Change {
+                filter: d.get_doc("q").unwrap_or(Doc::EMPTY),
+                collation: d.get_doc("collation"),
+                upsert: is("upsert"),
+                multi: match self.writes {
+                    Writes::Deletes => d.get("limit").and_then(number::to_i64_exact) == Some(0),
+                    _ => is("multi"),
+                },
+            },
         };
-        let shards = reached();
-        match (shards.as_slice(), many) {
-            // Which shard an upsert of an unknown key would write to is not known.
-            ([shard], _) if !is("upsert") => Goes::To(*shard),
-            // No document can match. Any shard says what the statement comes to.
-            ([], _) => Goes::To(0),
-            (_, true) => Goes::ToAll(shards),
-            (_, false) => Goes::ToOne(shards),
-        }
+        goes(cx, known, &aim)
     }
 }
 
-/// The key that an upsert's filter fixes.
-fn upserted(cx: &CommandContext<'_>, known: &Known, key: &ShardKey, d: Doc<'_>) -> Option<Vec<u8>> {
-    let filter = d.get_doc("q").unwrap_or(Doc::EMPTY);
-    parsed(cx, known, filter, d.get_doc("collation")).and_then(|filter| key.key_of_filter(&filter))
+/// What a statement aims at.
+pub enum Aim<'a> {
+    /// A new document.
+    Insert(Doc<'a>),
+    /// Documents that match.
+    Change {
+        /// The filter.
+        filter: Doc<'a>,
+        /// The statement's collation.
+        collation: Option<Doc<'a>>,
+        /// It inserts a document if none matches.
+        upsert: bool,
+        /// It changes all that match.
+        multi: bool,
+    },
+}
+
+/// Where a statement goes.
+pub fn goes(cx: &CommandContext<'_>, known: &Known, aim: &Aim<'_>) -> Goes {
+    let (filter, collation, upsert, multi) = match aim {
+        Aim::Insert(d) => {
+            return match known.key.key_of(*d) {
+                Ok(key) => Goes::To(known.table.owner(&key)),
+                Err(e) => Goes::Fails(e),
+            };
+        }
+        Aim::Change {
+            filter,
+            collation,
+            upsert,
+            multi,
+        } => (*filter, *collation, *upsert, *multi),
+    };
+    if upsert {
+        let filter = parsed(cx, known, filter, collation);
+        if let Some(key) = filter.and_then(|f| known.key.key_of_filter(&f)) {
+            return Goes::To(known.table.owner(&key));
+        }
+    }
+    let shards = reached(cx, known, filter, collation);
+    match (shards.as_slice(), multi) {
+        // Which shard an upsert of an unknown key would write to is not known.
+        ([shard], _) if !upsert => Goes::To(*shard),
+        // No document can match. Any shard says what the statement comes to.
+        ([], _) => Goes::To(0),
+        (_, true) => Goes::ToAll(shards),
+        (_, false) => Goes::ToOne(shards),
+    }
 }
 
 #[cold]

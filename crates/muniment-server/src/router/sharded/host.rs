@@ -1,0 +1,164 @@
+//! The database around the stages that a router runs: other collections, wherever they are.
+
+use super::remote::{Remote, Terms};
+use crate::placement::merging;
+use crate::router::forward::{Own, ask_own};
+use crate::router::tables::Known;
+use crate::router::{Reach, SetPool};
+use bytes::Bytes;
+use muniment_query::split::{Division, split};
+use muniment_query::stage::host::{Host, Join, Writer};
+use muniment_query::stage::merge::MergeSpec;
+use muniment_query::stage::out::OutSpec;
+use muniment_query::{DocStream, Pipeline, QueryContext, Runtime};
+use muniment_value::path::Path;
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use std::sync::Arc;
+
+/// See the module's head.
+#[derive(Clone)]
+pub struct Around {
+    terms: Terms,
+    allow_disk_use: Option<bool>,
+}
+
+impl Around {
+    /// What runs the router's stages of a command.
+    pub fn runtime(terms: &Terms, allow_disk_use: Option<bool>) -> Runtime {
+        let around = Around {
+            terms: terms.clone(),
+            allow_disk_use,
+        };
+        let engine = &terms.server().engine;
+        engine.runtime(Arc::clone(&terms.on), Arc::new(around), allow_disk_use)
+    }
+
+    fn inner(&self) -> Runtime {
+        Around::runtime(&self.terms, self.allow_disk_use)
+    }
+
+    /// The documents of stages on these sets.
+    fn streams(
+        &self,
+        ctx: &QueryContext,
+        stages: Doc<'_>,
+        sets: Vec<(Arc<SetPool>, DocBuf)>,
+    ) -> Result<Vec<Box<dyn DocStream>>> {
+        let mut command = doc! {
+            "aggregate": ctx.collection.as_str(), "pipeline": Value::Array(stages), "cursor": doc! {},
+            "let": variables(ctx),
+        };
+        command.append_some("collation", ctx.collation.spec());
+        command.append_all(self.terms.session.as_doc());
+        command.append_all(self.terms.reads.as_doc());
+        let asked: Vec<Own<'_>> = sets
+            .iter()
+            .map(|(set, versions)| Own {
+                set,
+                db: &ctx.db,
+                command: &command,
+                versions: Some(versions.as_doc()),
+                reach: Reach::Primary,
+            })
+            .collect();
+        let replies = ask_own(&*self.terms.on, self.terms.router()?, &asked);
+        let mut streams: Vec<Box<dyn DocStream>> = Vec::new();
+        for (reply, (set, _)) in replies.into_iter().zip(&sets) {
+            let reply = reply?;
+            muniment_wire::client::check_ok(reply.body.as_doc())?;
+            streams.push(Box::new(Remote::new(&self.terms, set, &reply)?));
+        }
+        Ok(streams)
+    }
+}
+
+/// The variables of a pipeline, as `let` gives them.
+fn variables(ctx: &QueryContext) -> DocBuf {
+    let mut out = DocBuf::new();
+    for e in ctx.variables.as_doc() {
+        out.append(e.name(), doc! { "$literal": e.value() });
+    }
+    for name in &ctx.missing {
+        out.append(name, "$$REMOVE");
+    }
+    out
+}
+
+/// All shards with chunks, with what each is to expect.
+pub fn all_parts(known: &Known) -> Result<Vec<(Arc<SetPool>, DocBuf)>> {
+    let shards = super::all_of(known).into_iter();
+    shards
+        .map(|shard| {
+            Ok((
+                Arc::clone(known.set(shard)?),
+                merging(known.versions(shard)),
+            ))
+        })
+        .collect()
+}
+
+/// Nothing.
+struct Empty;
+
+impl DocStream for Empty {
+    fn next(&mut self) -> Result<Option<Bytes>> {
+        Ok(None)
+    }
+}
+
+impl Host for Around {
+    fn pipeline(&self, pipeline: Doc<'_>, ctx: &QueryContext) -> Result<Box<dyn DocStream>> {
+        let router = self.terms.router()?;
+        let on = &*self.terms.on;
+        if ctx.collection.is_empty() {
+            return Pipeline::parse(pipeline, ctx)?.open(Box::new(Empty), &self.inner());
+        }
+        let ns = format!("{}.{}", ctx.db, ctx.collection);
+        let Some(known) = router.tables.of(on, router, &ns)? else {
+            let Some(set) = router.catalog.database(on, router, &ctx.db, None)? else {
+                return Pipeline::parse(pipeline, ctx)?.open(Box::new(Empty), &self.inner());
+            };
+            let streams = self.streams(ctx, pipeline, vec![(set, DocBuf::new())])?;
+            let one = streams.into_iter().next();
+            return one.ok_or_else(|| Error::internal("a reply is lost"));
+        };
+        match split(pipeline, ctx)? {
+            Division::Split(split) => {
+                let streams = self.streams(ctx, split.shards.as_doc(), all_parts(&known)?)?;
+                split.open(streams, &self.inner())
+            }
+            Division::Alone(stage) => Err(Error::new(
+                Code::IllegalOperation,
+                format!("{stage} does not run on {ns}, which is sharded"),
+            )),
+        }
+    }
+
+    fn join(&self, _: &str, _: &Path, _: &QueryContext) -> Result<Option<Box<dyn Join>>> {
+        // Each look-up is a pipeline.
+        Ok(None)
+    }
+
+    fn figures(&self, stage: &str, _: Doc<'_>, _: &QueryContext) -> Result<Vec<Bytes>> {
+        Err(Error::new(
+            Code::IllegalOperation,
+            format!("{stage} does not run on a router"),
+        ))
+    }
+
+    fn merge(&self, _: &MergeSpec, _: &QueryContext) -> Result<Box<dyn Writer>> {
+        Err(no_output())
+    }
+
+    fn out(&self, _: &OutSpec, _: &QueryContext) -> Result<Box<dyn Writer>> {
+        Err(no_output())
+    }
+}
+
+/// 20: the router writes no results of a pipeline yet.
+pub fn no_output() -> Error {
+    Error::new(
+        Code::IllegalOperation,
+        "$out and $merge are not there yet for pipelines that read sharded collections",
+    )
+}

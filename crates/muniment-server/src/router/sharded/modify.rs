@@ -1,0 +1,77 @@
+//! findAndModify on a sharded collection.
+
+use super::one::{Wanted, choose, executed, narrowed, no_key_to_upsert, too_often};
+use super::{PRIMARY, parsed, reached, to_one};
+use crate::context::CommandContext;
+use crate::router::Router;
+use crate::router::forward::{Beside, Part};
+use crate::router::relay::{ask_one, back};
+use crate::router::tables::Known;
+use muniment_op::Interrupt;
+use muniment_value::{Doc, Result, number};
+use std::sync::Arc;
+
+/// How often a document is looked for.
+const ATTEMPTS: usize = 100;
+
+/// Runs findAndModify: on the shard that the filter names, or on that which has the document.
+///
+/// # Errors
+/// 61 ShardKeyNotFound for an upsert that finds no document and does not fix the shard key; the shards'.
+pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
+    let filter = cx.args.doc("query").unwrap_or(Doc::EMPTY);
+    let collation = cx.args.doc("collation");
+    let upsert = cx.args.bool("upsert", false);
+    if upsert {
+        let key = parsed(cx, known, filter, collation).and_then(|f| known.key.key_of_filter(&f));
+        if let Some(key) = key {
+            return to_one(cx, router, known, known.table.owner(&key));
+        }
+    }
+    let shards = reached(cx, known, filter, collation);
+    match shards.as_slice() {
+        [] if !upsert => return to_one(cx, router, known, 0),
+        [one] if !upsert => return to_one(cx, router, known, *one),
+        _ => {}
+    }
+    let id = cx
+        .args
+        .get("stmtId")
+        .and_then(number::to_i64_clamped)
+        .unwrap_or(0);
+    if let Some(shard) = executed(cx, router, known, &shards, id)? {
+        return to_one(cx, router, known, shard);
+    }
+    let wanted = Wanted {
+        filter,
+        sort: cx.args.doc("sort"),
+        collation,
+        variables: cx.args.doc("let"),
+    };
+    for _ in 0..ATTEMPTS {
+        cx.op.check()?;
+        let Some(chosen) = choose(cx, router, known, &wanted, &shards)? else {
+            return match shards.first().filter(|_| !upsert) {
+                // The shard says what it comes to if there is none.
+                Some(shard) => to_one(cx, router, known, *shard),
+                None => Err(no_key_to_upsert()),
+            };
+        };
+        let body = narrowed(cx.request.body, "query", &chosen);
+        let (set, versions) = (known.set(chosen.shard)?, known.versions(chosen.shard));
+        let part = Part {
+            set,
+            db: cx.db(),
+            body: body.as_doc(),
+            beside: Beside::Nothing,
+            versions: Some(versions.as_doc()),
+            reach: PRIMARY,
+        };
+        let reply = ask_one(cx, router, &part)?;
+        let done = reply.body.as_doc().get_doc("lastErrorObject");
+        if done.and_then(|d| d.get("n")?.as_i64_exact()) != Some(0) {
+            return back(cx, router, set, &reply);
+        }
+    }
+    Err(too_often())
+}

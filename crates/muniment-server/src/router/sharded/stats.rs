@@ -1,0 +1,185 @@
+//! Sizes of collections and databases that several shards have: the sums of what the shards say.
+
+use super::{all_of, broadcast};
+use crate::context::CommandContext;
+use crate::router::Router;
+use crate::router::forward::{Beside, Part, ask_all, reach};
+use crate::router::relay::database;
+use crate::router::sets::Reply;
+use crate::router::tables::Known;
+use muniment_value::{Doc, DocBuf, Result, Value, number};
+use muniment_wire::client;
+use std::sync::Arc;
+
+/// Figures of collStats that are added up.
+const OF_COLLECTION: [&str; 8] = [
+    "count",
+    "size",
+    "storageSize",
+    "freeStorageSize",
+    "numOrphanDocs",
+    "totalIndexSize",
+    "totalSize",
+    "maxSize",
+];
+/// Figures of dbStats that are added up.
+const OF_DATABASE: [&str; 9] = [
+    "objects",
+    "dataSize",
+    "storageSize",
+    "freeStorageSize",
+    "indexFreeStorageSize",
+    "totalFreeStorageSize",
+    "indexSize",
+    "totalSize",
+    "indexes",
+];
+
+/// Runs `collStats`.
+///
+/// # Errors
+/// The shards'.
+pub fn coll_stats(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
+    let shards = all_of(known);
+    let replies = broadcast(cx, router, known, &shards, cx.request.body)?;
+    let bodies: Vec<Doc<'_>> = replies.iter().map(|r| r.body.as_doc()).collect();
+    cx.reply.field("sharded", true);
+    cx.reply.field("ns", known.ns());
+    for name in OF_COLLECTION {
+        if let Some(sum) = sum(&bodies, name) {
+            cx.reply.field(name, sum);
+        }
+    }
+    let (count, size) = (sum(&bodies, "count"), sum(&bodies, "size"));
+    let of = |v: Option<Value<'_>>| v.and_then(number::to_f64).unwrap_or(0.0);
+    if of(count) > 0.0 {
+        cx.reply.field("avgObjSize", of(size) / of(count));
+    }
+    let mut sizes = DocBuf::new();
+    let first = bodies.first().copied().unwrap_or(Doc::EMPTY);
+    for e in first.get_doc("indexSizes").unwrap_or(Doc::EMPTY) {
+        let each: Vec<Doc<'_>> = bodies
+            .iter()
+            .filter_map(|d| d.get_doc("indexSizes"))
+            .collect();
+        sizes.append_some(e.name(), sum(&each, e.name()));
+    }
+    cx.reply.field("indexSizes", sizes);
+    for name in ["nindexes", "scaleFactor", "capped"] {
+        if let Some(v) = first.get(name) {
+            cx.reply.field(name, v);
+        }
+    }
+    cx.reply.field("nchunks", known.table.len() as i32);
+    let mut raw = DocBuf::new();
+    for (shard, d) in shards.iter().zip(&bodies) {
+        raw.append(known.table.shard_name(*shard), own(*d));
+    }
+    cx.reply.field("shards", raw);
+    Ok(())
+}
+
+/// Runs `dataSize`, whose first element is the collection's full name.
+///
+/// # Errors
+/// The shards'.
+pub fn data_size(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let ns = cx.request.body.first().and_then(|e| e.value().as_str());
+    let known = match ns {
+        Some(ns) => router.tables.of(&**cx.op, router, ns)?,
+        None => None,
+    };
+    let Some(known) = known else {
+        return database(cx, router);
+    };
+    let replies = broadcast(cx, router, &known, &all_of(&known), cx.request.body)?;
+    let bodies: Vec<Doc<'_>> = replies.iter().map(|r| r.body.as_doc()).collect();
+    for name in ["size", "numObjects", "millis"] {
+        if let Some(sum) = sum(&bodies, name) {
+            cx.reply.field(name, sum);
+        }
+    }
+    Ok(())
+}
+
+/// Runs `dbStats` on all shards.
+///
+/// # Errors
+/// The shards'.
+pub fn db_stats(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    if crate::router::place::OF_CONFIG.contains(&cx.db()) {
+        return database(cx, router);
+    }
+    let shards = router.catalog.shards(&**cx.op, router)?;
+    let parts = shards.iter().map(|(_, set)| Part {
+        set,
+        db: cx.db(),
+        body: cx.request.body,
+        beside: Beside::Nothing,
+        versions: None,
+        reach: reach(cx),
+    });
+    let parts: Vec<_> = parts.collect();
+    let replies = ask_all(cx, router, &parts).into_iter();
+    let replies: Vec<Reply> = replies.collect::<Result<_>>()?;
+    for reply in &replies {
+        client::check_ok(reply.body.as_doc())?;
+    }
+    let bodies: Vec<Doc<'_>> = replies.iter().map(|r| r.body.as_doc()).collect();
+    cx.reply.field("db", cx.request.db);
+    // A sharded collection is on several shards, and counts once.
+    for name in ["collections", "views"] {
+        let of = |d: &Doc<'_>| d.get(name).and_then(|v| v.as_i64_exact());
+        cx.reply
+            .field(name, bodies.iter().filter_map(of).max().unwrap_or(0));
+    }
+    for name in OF_DATABASE {
+        if let Some(sum) = sum(&bodies, name) {
+            cx.reply.field(name, sum);
+        }
+    }
+    let of = |name: &str| sum(&bodies, name).and_then(number::to_f64).unwrap_or(0.0);
+    let objects = of("objects");
+    let average = if objects > 0.0 {
+        of("dataSize") / objects
+    } else {
+        0.0
+    };
+    cx.reply.field("avgObjSize", average);
+    let first = bodies.first().copied().unwrap_or(Doc::EMPTY);
+    for name in ["scaleFactor", "fsUsedSize", "fsTotalSize"] {
+        if let Some(v) = first.get(name) {
+            cx.reply.field(name, v);
+        }
+    }
+    let mut raw = DocBuf::new();
+    for reply in &replies {
+        raw.append(&reply.host, own(reply.body.as_doc()));
+    }
+    cx.reply.field("raw", raw);
+    Ok(())
+}
+
+/// A figure of all shards together; `None` if no shard has it. The sum has the type of the first.
+fn sum<'v>(of: &[Doc<'_>], name: &str) -> Option<Value<'v>> {
+    let values: Vec<Value<'_>> = of.iter().filter_map(|d| d.get(name)).collect();
+    match values.first()? {
+        Value::Double(_) => Some(Value::Double(
+            values.iter().filter_map(|v| number::to_f64(*v)).sum(),
+        )),
+        _ => Some(number::narrow(
+            values.iter().filter_map(|v| v.as_i64_exact()).sum(),
+        )),
+    }
+}
+
+/// A reply without what the server says of itself.
+fn own(reply: Doc<'_>) -> DocBuf {
+    let mut out = DocBuf::new();
+    for e in reply {
+        if !["$clusterTime", "operationTime"].contains(&e.name()) {
+            out.append_elem(e);
+        }
+    }
+    out
+}
