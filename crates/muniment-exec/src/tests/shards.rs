@@ -199,6 +199,9 @@ fn stages_of_the_router_agree() {
             r#"[{"$match": {"_id": {"$lt": 5}}}, {"$unionWith": "other"}]"#.to_string(),
             r#"[{"$facet": {"n": [{"$count": "n"}], "m": [{"$sort": {"_id": -1}}, {"$limit": 2}]}}]"#
                 .to_string(),
+            r#"[{"$group": {"_id": null, "": {"$sum": 1}}}]"#.to_string(),
+            r#"[{"$group": {"_id": {"$literal": "x"}, "n": {"$sum": 1}}}]"#.to_string(),
+            r#"[{"$match": {"_id": {"$lt": 7}}}, {"$count": "n"}]"#.to_string(),
             r#"[{"$bucketAuto": {"groupBy": "$_id", "buckets": 3}}]"#.to_string(),
             r#"[{"$setWindowFields": {"sortBy": {"_id": 1}, "output": {"n": {"$documentNumber": {}}}}}]"#
                 .to_string(),
