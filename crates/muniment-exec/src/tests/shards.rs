@@ -228,6 +228,19 @@ fn stages_of_the_router_agree() {
     }
 }
 
+/// A stage that describes a collection describes each shard's.
+#[test]
+fn reports_come_from_each_shard() {
+    let mut rng = Rng::new(3);
+    let c = random(&mut rng);
+    c.index(r#"{"key": {"z": 1}, "name": "z"}"#);
+    let stages = stages(r#"[{"$indexStats": {}}, {"$match": {"name": "z"}}]"#);
+    let got = c.routed(&stages).unwrap();
+    assert_eq!(got.len(), c.shards.len());
+    let named = |d: &DocBuf| d.as_doc().get_str("name") == Some("z");
+    assert!(got.iter().all(named), "{got:?}");
+}
+
 /// Places and texts, whose order only an index of a shard knows.
 fn places(rng: &mut Rng) -> Cluster {
     let docs: Vec<DocBuf> = (0..40)
