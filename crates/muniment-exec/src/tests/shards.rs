@@ -422,6 +422,52 @@ fn finds_by_distance_and_score_agree() {
     }
 }
 
+/// A sort key is no reason to read documents that an index covers.
+#[test]
+fn sort_keys_come_from_a_covering_index() {
+    use std::sync::atomic::Ordering::Relaxed;
+    let b = Bench::new();
+    b.index(r#"{"key": {"a": 1, "b": 1}, "name": "ab"}"#)
+        .unwrap();
+    b.insert_json(&[
+        r#"{"_id": 1, "a": 5, "b": 1}"#,
+        r#"{"_id": 2, "a": 3, "b": 2}"#,
+    ]);
+    let examined = || b.op.counters.docs_examined.load(Relaxed);
+    let (filter, projection) = (
+        j(r#"{"a": {"$gt": 0}}"#),
+        j(r#"{"a": 1, "b": 1, "_id": 0}"#),
+    );
+    for (sort, reads) in [(r#"{"a": 1}"#, 0), (r#"{"a": 1, "c": 1}"#, 2)] {
+        let sort = j(sort);
+        let request = FindRequest {
+            filter: filter.as_doc(),
+            sort: sort.as_doc(),
+            projection: projection.as_doc(),
+            sort_key: true,
+            ..FindRequest::new(NS)
+        };
+        let before = examined();
+        let got = b.run(&request).unwrap();
+        assert_eq!(examined() - before, reads, "{sort:?}");
+        assert_eq!(got[0].as_doc().get("a").unwrap().to_display(), "3");
+        let list = muniment_value::array![
+            doc! { "$match": filter.as_doc() },
+            doc! { "$sort": sort.as_doc() },
+            doc! { "$project": projection.as_doc() },
+            doc! { "$_internalToRouter": doc! { "sortKey": true, "metadata": ArrayBuf::new() } },
+        ];
+        let request = AggregateRequest {
+            member: true,
+            ..aggregation(list.as_doc())
+        };
+        let before = examined();
+        let streamed = aggregate(&b, &request).unwrap();
+        assert_eq!(examined() - before, reads, "{sort:?}");
+        assert_eq!(streamed, got);
+    }
+}
+
 #[test]
 fn only_a_find_with_an_order_has_sort_keys() {
     let b = Bench::new();
