@@ -147,6 +147,12 @@ impl MetaSet {
         MetaSet(self.0 & o.0)
     }
 
+    /// The kinds that a query may ask for where these kinds are available.
+    pub(crate) fn that_may_be_asked(self) -> MetaSet {
+        let free = KINDS.iter().filter(|k| k.2.is_none());
+        free.fold(self, |all, k| all.with(k.0))
+    }
+
     /// The kinds in the set.
     pub(crate) fn kinds(self) -> impl Iterator<Item = Meta> {
         KINDS.iter().map(|k| k.0).filter(move |m| self.has(*m))

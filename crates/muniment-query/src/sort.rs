@@ -114,6 +114,18 @@ impl SortSpec {
         &self.keys
     }
 
+    /// Whether the sort reads nothing but the values at these paths.
+    pub fn reads_only(&self, paths: &[String]) -> bool {
+        self.keys.iter().all(|k| {
+            let path = k.path.as_str();
+            let below = |p: &String| {
+                let rest = path.strip_prefix(p.as_str());
+                rest.is_some_and(|r| r.is_empty() || r.starts_with('.'))
+            };
+            k.meta.is_none() && paths.iter().any(below)
+        })
+    }
+
     /// Appends `doc`'s sort key: byte strings whose `memcmp` order is the sort's order. For an array, its
     /// least element counts (the greatest one in a descending sort); an empty array counts as undefined, a
     /// missing field as null.

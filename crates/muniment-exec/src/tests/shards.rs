@@ -199,6 +199,9 @@ fn stages_of_the_router_agree() {
             r#"[{"$match": {"_id": {"$lt": 5}}}, {"$unionWith": "other"}]"#.to_string(),
             r#"[{"$facet": {"n": [{"$count": "n"}], "m": [{"$sort": {"_id": -1}}, {"$limit": 2}]}}]"#
                 .to_string(),
+            r#"[{"$group": {"_id": null, "": {"$sum": 1}}}]"#.to_string(),
+            r#"[{"$group": {"_id": {"$literal": "x"}, "n": {"$sum": 1}}}]"#.to_string(),
+            r#"[{"$match": {"_id": {"$lt": 7}}}, {"$count": "n"}]"#.to_string(),
             r#"[{"$bucketAuto": {"groupBy": "$_id", "buckets": 3}}]"#.to_string(),
             r#"[{"$setWindowFields": {"sortBy": {"_id": 1}, "output": {"n": {"$documentNumber": {}}}}}]"#
                 .to_string(),
@@ -223,6 +226,19 @@ fn stages_of_the_router_agree() {
             assert_eq!(made.len(), 40);
         }
     }
+}
+
+/// A stage that describes a collection describes each shard's.
+#[test]
+fn reports_come_from_each_shard() {
+    let mut rng = Rng::new(3);
+    let c = random(&mut rng);
+    c.index(r#"{"key": {"z": 1}, "name": "z"}"#);
+    let stages = stages(r#"[{"$indexStats": {}}, {"$match": {"name": "z"}}]"#);
+    let got = c.routed(&stages).unwrap();
+    assert_eq!(got.len(), c.shards.len());
+    let named = |d: &DocBuf| d.as_doc().get_str("name") == Some("z");
+    assert!(got.iter().all(named), "{got:?}");
 }
 
 /// Places and texts, whose order only an index of a shard knows.
@@ -403,6 +419,52 @@ fn finds_by_distance_and_score_agree() {
                 );
             }
         }
+    }
+}
+
+/// A sort key is no reason to read documents that an index covers.
+#[test]
+fn sort_keys_come_from_a_covering_index() {
+    use std::sync::atomic::Ordering::Relaxed;
+    let b = Bench::new();
+    b.index(r#"{"key": {"a": 1, "b": 1}, "name": "ab"}"#)
+        .unwrap();
+    b.insert_json(&[
+        r#"{"_id": 1, "a": 5, "b": 1}"#,
+        r#"{"_id": 2, "a": 3, "b": 2}"#,
+    ]);
+    let examined = || b.op.counters.docs_examined.load(Relaxed);
+    let (filter, projection) = (
+        j(r#"{"a": {"$gt": 0}}"#),
+        j(r#"{"a": 1, "b": 1, "_id": 0}"#),
+    );
+    for (sort, reads) in [(r#"{"a": 1}"#, 0), (r#"{"a": 1, "c": 1}"#, 2)] {
+        let sort = j(sort);
+        let request = FindRequest {
+            filter: filter.as_doc(),
+            sort: sort.as_doc(),
+            projection: projection.as_doc(),
+            sort_key: true,
+            ..FindRequest::new(NS)
+        };
+        let before = examined();
+        let got = b.run(&request).unwrap();
+        assert_eq!(examined() - before, reads, "{sort:?}");
+        assert_eq!(got[0].as_doc().get("a").unwrap().to_display(), "3");
+        let list = muniment_value::array![
+            doc! { "$match": filter.as_doc() },
+            doc! { "$sort": sort.as_doc() },
+            doc! { "$project": projection.as_doc() },
+            doc! { "$_internalToRouter": doc! { "sortKey": true, "metadata": ArrayBuf::new() } },
+        ];
+        let request = AggregateRequest {
+            member: true,
+            ..aggregation(list.as_doc())
+        };
+        let before = examined();
+        let streamed = aggregate(&b, &request).unwrap();
+        assert_eq!(examined() - before, reads, "{sort:?}");
+        assert_eq!(streamed, got);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::plan::candidate::candidates;
 use crate::plan::query::{Query, Told};
 use crate::run::choose::{Asked, Choice, choose};
 use crate::run::recipe::Recipe;
-use muniment_query::Filter;
+use muniment_query::{Filter, Meta, MetaSet, SortSpec};
 use muniment_storage::Collection;
 use muniment_value::{Doc, Result};
 use std::sync::Arc;
@@ -28,6 +28,14 @@ pub(crate) fn query<'q>(
         told,
         ..Query::of(filter)
     }
+}
+
+/// Whether a document with nothing but these paths has what the query asks for: fields at these paths, and
+/// these metadata. A key for merging may come from the sort's fields; other metadata may be computed from
+/// fields that nothing names.
+pub(crate) fn suffice(paths: &[String], sort: Option<&SortSpec>, metadata: MetaSet) -> bool {
+    let merged = MetaSet::NONE.with(Meta::MergeKey);
+    metadata.is_empty() || (metadata == merged && sort.is_some_and(|s| s.reads_only(paths)))
 }
 
 /// True if planCacheSetFilter restricts the indexes of this shape.

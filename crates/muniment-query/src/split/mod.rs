@@ -206,7 +206,9 @@ impl Cut {
         let pipeline = Pipeline::parse_part(router.as_doc(), &inner, self.planned)?;
         let mut carried = MetaSet::NONE;
         if self.same {
-            carried = pipeline.metadata();
+            // A pipeline inside a stage may ask for metadata of other documents.
+            let asked = pipeline.metadata();
+            carried = asked.both(self.available.that_may_be_asked());
             self.shards.extend(only(pipeline.needs()));
         }
         let tail = Tail {

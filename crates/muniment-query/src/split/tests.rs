@@ -115,6 +115,13 @@ fn table_of_cuts() {
             "[{$limit:1},{$set:{k:{$meta:'textScore'}}}]",
         ),
         (
+            "[{$lookup:{from:'f',as:'x',pipeline:[{$geoNear:{near:[0,0],distanceField:'d'}},\
+             {$set:{m:{$meta:'geoNearDistance'}}}]}}]",
+            "[]",
+            "[{$lookup:{from:'f',as:'x',pipeline:[{$geoNear:{near:[0,0],distanceField:'d'}},\
+             {$set:{m:{$meta:'geoNearDistance'}}}]}}]",
+        ),
+        (
             "[{$geoNear:{near:[0,0],distanceField:'d'}},{$match:{a:1}}]",
             "[{$geoNear:{near:[0,0],distanceField:'d'}},{$match:{a:1}},ROUTER]",
             "[]",
@@ -150,6 +157,11 @@ fn some_pipelines_are_not_split() {
         ("[{$documents:[]}]", "x", "$documents"),
         ("[{$changeStream:{}}]", "x", "$changeStream"),
         ("[{$listLocalSessions:{}}]", "x", "$listLocalSessions"),
+        (
+            "[{$rankFusion:{input:{pipelines:{a:[{$sort:{x:1}}]}}}},{$limit:1}]",
+            "x",
+            "$rankFusion",
+        ),
     ] {
         let mut ctx = QueryContext::new();
         ctx.db = db.to_string();
@@ -228,6 +240,7 @@ fn documents(random: &mut Random, n: i32) -> Vec<DocBuf> {
             _ => d.append("v", random.below(100) as i32),
         };
         d.append("u", (i * 7919) % 1009);
+        d.append("f", f64::from((i * 7919) % 1009) / 7.0);
         let list: ArrayBuf = (0..random.below(4))
             .map(|_| random.below(9) as i32)
             .collect();
@@ -292,6 +305,11 @@ fn by_value(docs: &[DocBuf], ordered: bool) -> Vec<Vec<u8>> {
 
 /// Compares a split pipeline with the same pipeline on one server, for random divisions of the documents.
 fn agrees(pipeline: &str, ordered: bool, ctx: &QueryContext) {
+    agrees_for(pipeline, ordered, ctx, 4);
+}
+
+/// The same for so many divisions.
+fn agrees_for(pipeline: &str, ordered: bool, ctx: &QueryContext, rounds: usize) {
     let mut random = Random(0x5EED + pipeline.len() as u64);
     let dir = tempfile::tempdir().unwrap();
     let spilling = Runtime {
@@ -300,7 +318,7 @@ fn agrees(pipeline: &str, ordered: bool, ctx: &QueryContext) {
         ..Runtime::for_tests()
     };
     let stages = json_array(pipeline);
-    for round in 0..6 {
+    for round in 0..rounds {
         let docs = documents(&mut random, 60);
         let want = run_all(stages.as_doc(), &docs, ctx, &Runtime::for_tests()).unwrap();
         let mut parts = vec![Vec::new(); [1, 3][round % 2]];
@@ -414,6 +432,66 @@ fn stages_agree() {
     }
 }
 
+/// A random pipeline whose result is defined, and whether its order is. The field `key` is different in every
+/// document, or the same in neighbours that come from one document.
+fn random_pipeline(random: &mut Random) -> (String, bool) {
+    let mut stages: Vec<String> = Vec::new();
+    let (mut ordered, mut key) = (false, "u");
+    for _ in 0..1 + random.below(7) {
+        let n = 1 + random.below(30);
+        let stage = match random.below(16) {
+            0 => format!("{{$match:{{{key}:{{$gt:{n}}}}}}}"),
+            1 => "{$set:{w:{$ifNull:['$v','$k']}}}".to_string(),
+            2 => "{$unset:'o'}".to_string(),
+            3 => format!("{{$project:{{{key}:1,l:1,v:1,k:1,total:1}}}}"),
+            4 => "{$unwind:{path:'$l',preserveNullAndEmptyArrays:true}}".to_string(),
+            5..=7 => {
+                ordered = true;
+                let first = ["", "k:1,", "v:-1,"][random.below(3)];
+                format!("{{$sort:{{{first}{key}:{}}}}}", [1, -1][random.below(2)])
+            }
+            8 | 9 if ordered => format!("{{$limit:{n}}}"),
+            10 if ordered => format!("{{$skip:{}}}", random.below(8)),
+            11 if key == "u" => {
+                let group = [
+                    "{$group:{_id:'$k',total:{$sum:'$u'},least:{$min:'$f'}}}",
+                    "{$bucket:{groupBy:'$u',boundaries:[0,400],default:-1,output:{total:{$avg:'$u'}}}}",
+                    "{$group:{_id:'$k',total:{$sum:1},f:{$first:'$v'},all:{$push:'$u'}}}",
+                    "{$sortByCount:'$k'}",
+                ][random.below(if ordered { 4 } else { 2 })];
+                (ordered, key) = (false, "_id");
+                group.to_string()
+            }
+            12 if ordered => "{$facet:{a:[{$limit:3}],n:[{$count:'n'}]}}".to_string(),
+            13 => {
+                format!("{{$setWindowFields:{{sortBy:{{{key}:1}},output:{{c:{{$count:{{}}}}}}}}}}")
+            }
+            14 => {
+                stages.push("{$count:'n'}".to_string());
+                return (stages.join(","), true);
+            }
+            _ => continue,
+        };
+        let ends = stage.starts_with("{$facet");
+        ordered &= !stage.starts_with("{$setWindowFields");
+        stages.push(stage);
+        if ends {
+            break;
+        }
+    }
+    (stages.join(","), ordered)
+}
+
+#[test]
+fn random_pipelines_agree() {
+    let mut random = Random(4242);
+    let ctx = QueryContext::new();
+    for _ in 0..100 {
+        let (stages, ordered) = random_pipeline(&mut random);
+        agrees_for(&format!("[{stages}]"), ordered, &ctx, 2);
+    }
+}
+
 #[test]
 fn accumulators_agree() {
     let ctx = QueryContext::new();
@@ -421,7 +499,9 @@ fn accumulators_agree() {
     let any = [
         "{$sum:'$v'}",
         "{$sum:'$u'}",
+        "{$sum:'$f'}",
         "{$avg:'$u'}",
+        "{$avg:'$f'}",
         "{$min:'$v'}",
         "{$max:'$v'}",
         "{$count:{}}",
@@ -592,6 +672,34 @@ fn codes_of_divisions_are_those_of_one_server() {
         let s = divide(pipeline, &ctx).unwrap();
         let got = run_split(s, std::slice::from_ref(&docs), &ctx, &rt).unwrap();
         assert_eq!(show(&got), show(&want), "{pipeline}");
+    }
+}
+
+/// The states of a group that is too large for one message come in several.
+#[test]
+fn large_groups_come_in_parts() {
+    let text = "x".repeat(100_000);
+    let docs: Vec<DocBuf> = (0..200)
+        .map(|i| doc! { "i": i, "k": i % 2, "t": format!("{i}{text}") })
+        .collect();
+    let parts = [docs.clone()];
+    let (ctx, rt) = (QueryContext::new(), Runtime::for_tests());
+    let dir = tempfile::tempdir().unwrap();
+    let spilling = Runtime {
+        memory_limit: 3 << 20,
+        scratch: Some(crate::Scratch::unlimited(dir.path())),
+        ..Runtime::for_tests()
+    };
+    let pipeline = "[{$group:{_id:{$cond:[{$lt:['$i',2]},'$k',0]},n:{$sum:'$i'},all:{$push:'$t'},\
+                    m:{$median:{input:'$i',method:'approximate'}}}},{$set:{all:{$size:'$all'}}}]";
+    let want = run_all(json_array(pipeline).as_doc(), &docs, &ctx, &rt).unwrap();
+    for rt in [&rt, &spilling] {
+        let s = divide(pipeline, &ctx).unwrap();
+        let member = ctx.clone().of_member();
+        let sent = run_all(s.shards.as_doc(), &docs, &member, rt).unwrap();
+        assert!(sent.len() > 3 && sent.iter().all(|d| d.len() < 8 << 20));
+        let got = run_split(s, &parts, &ctx, rt).unwrap();
+        assert_eq!(by_value(&got, false), by_value(&want, false));
     }
 }
 

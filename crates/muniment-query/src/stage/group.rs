@@ -239,7 +239,12 @@ impl StageOp for Group {
     ) -> Result<Box<dyn DocStream>> {
         Ok(Box::new(GroupStream {
             spec: self,
-            state: State::Fresh(source),
+            state: State::Reading(Box::new(Reading {
+                source,
+                table: Table::default(),
+                runs: None,
+                key: Vec::new(),
+            })),
             rt: rt.clone(),
             ticker: Ticker::new(rt),
             share: Share::new(&rt.ledger, Account::Stages),
@@ -277,6 +282,18 @@ struct Entry {
     id: ValueBuf,
     states: Vec<Box<dyn Accumulator>>,
 }
+
+impl Entry {
+    /// The bytes that the states hold.
+    fn heap(&self) -> usize {
+        self.states.iter().map(|s| s.heap()).sum()
+    }
+}
+
+/// The most bytes that the states of one group may hold in the first part, which gives them early if they hold more:
+/// a message between members has room for 16 MiB in one document. A state may take twice as much as a value than in
+/// memory.
+const MAX_STATES: usize = 4 << 20;
 
 /// The bytes that a group needs in addition to its values, for the headers of four allocations.
 const GROUP_OVERHEAD: usize = 64;
@@ -340,8 +357,17 @@ impl Done {
     }
 }
 
+/// The input, and the groups of its documents so far.
+struct Reading {
+    source: Box<dyn DocStream>,
+    table: Table,
+    runs: Option<Runs>,
+    /// For scratch.
+    key: Vec<u8>,
+}
+
 enum State {
-    Fresh(Box<dyn DocStream>),
+    Reading(Box<Reading>),
     Memory(std::vec::IntoIter<Entry>),
     Merging { merge: Merge, next: Option<Record> },
     Done,
@@ -362,8 +388,14 @@ impl Group {
         }
     }
 
-    /// Adds a document to its group.
-    fn add(&self, table: &mut Table, doc: Doc<'_>, key: &mut Vec<u8>, task: &Task) -> Result<()> {
+    /// Adds a document to its group, and returns the group's place.
+    fn add(
+        &self,
+        table: &mut Table,
+        doc: Doc<'_>,
+        key: &mut Vec<u8>,
+        task: &Task,
+    ) -> Result<usize> {
         if self.part == Part::Second {
             return self.add_states(table, doc, key, task);
         }
@@ -380,7 +412,7 @@ impl Group {
                 s.add(v)?;
                 table.bytes = (table.bytes + s.heap()).saturating_sub(before);
             }
-            Ok(())
+            Ok(at)
         })
     }
 
@@ -391,7 +423,7 @@ impl Group {
         doc: Doc<'_>,
         key: &mut Vec<u8>,
         task: &Task,
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let mut elems = doc.iter();
         let mut next = |name: &str| {
             let e = elems.next().filter(|e| e.is_named(name));
@@ -411,7 +443,7 @@ impl Group {
             s.merge(next(&f.name)?.value())?;
             table.bytes = (table.bytes + s.heap()).saturating_sub(before);
         }
-        Ok(())
+        Ok(at)
     }
 
     /// The place of the group with this `_id`, which is made if it does not exist. `key` is for scratch.
@@ -438,13 +470,12 @@ impl Group {
 
     /// A group's document. If another stage takes it, MongoDB's engine passes minKey and maxKey wrapped in a
     /// document, and code as a string, so this does the same. The first part gives the states of the
-    /// accumulators as they are.
+    /// accumulators.
     fn output(&self, entry: &Entry) -> Result<Bytes> {
         let mut out = Vec::with_capacity(64);
         let start = open(&mut out);
         put(&mut out, b"_id", &entry.id);
-        let handed_on = self.handed_on && self.part != Part::First;
-        if handed_on {
+        if self.handed_on {
             hand_on(&mut out, start + 4);
         }
         for (f, s) in self.fields.iter().zip(&entry.states) {
@@ -453,7 +484,7 @@ impl Group {
                 Part::First => s.save(f.name.as_bytes(), &mut out),
                 _ => accumulators::write_result(s.as_ref(), f.name.as_bytes(), &mut out)?,
             }
-            if handed_on {
+            if self.handed_on {
                 hand_on(&mut out, at);
             }
         }
@@ -558,28 +589,49 @@ fn hand_on(out: &mut Vec<u8>, at: usize) {
 }
 
 impl GroupStream {
-    fn consume(&mut self, mut source: Box<dyn DocStream>) -> Result<State> {
-        let mut table = Table::default();
-        let mut runs: Option<Runs> = None;
-        let mut key = Vec::new();
-        while let Some(doc) = source.next()? {
+    /// Reads documents to the end, or until a group is to be given early.
+    fn consume(&mut self, input: &mut Reading) -> Result<Option<Bytes>> {
+        while let Some(doc) = input.source.next()? {
             self.ticker.tick()?;
-            self.spec
-                .add(&mut table, Doc::new(&doc), &mut key, self.ticker.task())?;
+            let table = &mut input.table;
+            let at = self
+                .spec
+                .add(table, Doc::new(&doc), &mut input.key, self.ticker.task())?;
+            if self.spec.part == Part::First
+                && let Some(entry) = table.entries.get_mut(at)
+                && entry.heap() > MAX_STATES
+            {
+                let early = self.spec.output(entry)?;
+                let states = self.spec.states(entry.id.as_value(), self.ticker.task())?;
+                table.bytes = table.bytes.saturating_sub(entry.heap());
+                entry.states = states;
+                return Ok(Some(early));
+            }
             let memory = table.memory();
             if self.share.holds(memory) || memory > self.rt.memory_limit {
-                let runs = match &mut runs {
+                let runs = match &mut input.runs {
                     Some(r) => r,
-                    None => runs.insert(Runs::new(&self.rt, "$group")?),
+                    None => input.runs.insert(Runs::new(&self.rt, "$group")?),
                 };
                 if self.rt.watched {
-                    self.done.holds(&table);
+                    self.done.holds(table);
                 }
-                self.done.spills(&table);
-                self.spec.spill(&mut table, runs, &self.ticker)?;
+                self.done.spills(table);
+                self.spec.spill(table, runs, &self.ticker)?;
                 self.share.holds(0);
             }
         }
+        Ok(None)
+    }
+
+    /// Begins to give the groups, after the last document.
+    fn finish(&mut self, input: Reading) -> Result<State> {
+        let Reading {
+            source,
+            mut table,
+            runs,
+            ..
+        } = input;
         drop(source);
         if self.rt.watched {
             self.done.holds(&table);
@@ -597,53 +649,58 @@ impl GroupStream {
         let next = merge.next()?;
         Ok(State::Merging { merge, next })
     }
+
+    /// The next group of those that were spilled.
+    fn fold_next(&mut self, merge: &mut Merge, next: &mut Option<Record>) -> Result<Option<Entry>> {
+        let Some(first) = next.take() else {
+            return Ok(None);
+        };
+        let task = self.ticker.task();
+        let mut folded = self.spec.fold(None, Doc::new(&first.doc), task)?;
+        while let Some(r) = merge.next()? {
+            let full = self.spec.part == Part::First && folded.heap() > MAX_STATES;
+            if full || r.key != first.key {
+                *next = Some(r);
+                break;
+            }
+            folded = self.spec.fold(Some(folded), Doc::new(&r.doc), task)?;
+            // This is a single group, which cannot be spilled.
+            self.share
+                .try_hold(merge.memory() + folded.heap() + r.doc.len())?;
+        }
+        Ok(Some(folded))
+    }
+
+    /// The next group, or one that is given early.
+    fn next_output(&mut self) -> Result<Option<Bytes>> {
+        let state = std::mem::replace(&mut self.state, State::Done);
+        let mut state = match state {
+            State::Reading(mut input) => {
+                if let Some(early) = self.consume(&mut input)? {
+                    self.state = State::Reading(input);
+                    return Ok(Some(early));
+                }
+                self.finish(*input)?
+            }
+            state => state,
+        };
+        self.ticker.tick()?;
+        let entry = match &mut state {
+            State::Memory(entries) => entries.next(),
+            State::Merging { merge, next } => self.fold_next(merge, next)?,
+            State::Reading(_) | State::Done => None,
+        };
+        let Some(entry) = entry else { return Ok(None) };
+        self.state = state;
+        self.spec.output(&entry).map(Some)
+    }
 }
 
 impl DocStream for GroupStream {
     fn next(&mut self) -> Result<Option<Bytes>> {
-        if let State::Fresh(_) = self.state
-            && let State::Fresh(source) = std::mem::replace(&mut self.state, State::Done)
-        {
-            self.state = self.consume(source)?;
-        }
-        self.ticker.tick()?;
-        let entry = match &mut self.state {
-            State::Memory(entries) => entries.next(),
-            State::Merging { merge, next } => {
-                let mut entry = None;
-                if let Some(first) = next.take() {
-                    let mut folded =
-                        self.spec
-                            .fold(None, Doc::new(&first.doc), self.ticker.task())?;
-                    while let Some(r) = merge.next()? {
-                        if r.key != first.key {
-                            *next = Some(r);
-                            break;
-                        }
-                        folded =
-                            self.spec
-                                .fold(Some(folded), Doc::new(&r.doc), self.ticker.task())?;
-                        // This is a single group, which cannot be spilled.
-                        let held: usize = folded.states.iter().map(|s| s.heap()).sum();
-                        self.share.try_hold(merge.memory() + held + r.doc.len())?;
-                    }
-                    entry = Some(folded);
-                }
-                entry
-            }
-            State::Fresh(_) | State::Done => None,
-        };
-        match entry {
-            Some(e) => {
-                let doc = self.spec.output(&e)?;
-                self.done.output += doc.len() as u64;
-                Ok(Some(doc))
-            }
-            None => {
-                self.state = State::Done;
-                Ok(None)
-            }
-        }
+        let doc = self.next_output()?;
+        self.done.output += doc.as_ref().map_or(0, |d| d.len() as u64);
+        Ok(doc)
     }
 
     fn tell(&self, d: &mut DocBuf) {

@@ -15,7 +15,7 @@ use crate::run::recipe::{Output, ProjectionKind, Recipe};
 use crate::verbs::count::CountRequest;
 use crate::verbs::count::count_filter;
 use crate::verbs::find::request::projection_kind;
-use crate::verbs::planning::{plan, query};
+use crate::verbs::planning::{plan, query, suffice};
 use muniment_query::filter::Node;
 use muniment_query::stage::CountOnly;
 use muniment_query::{Filter, MetaSet, Needs, Pipeline, Projection, SortSpec};
@@ -188,13 +188,13 @@ pub(crate) fn plan_split(
     let filter = bind_text(collection, &split.filter)?;
     // Fields that no stage above uses need not be read.
     let needs = match &split.project {
-        // Metadata may be computed from fields that no stage names.
-        _ if !split.metadata.is_empty() => None,
         Some((p, _)) => {
             let mut needs = Needs::default();
-            p.needs(&mut needs).then(|| needs.into_paths()).flatten()
+            let paths = p.needs(&mut needs).then(|| needs.into_paths()).flatten();
+            let sort = split.sort.as_ref().map(|(s, _)| s);
+            paths.filter(|paths| suffice(paths, sort, split.metadata))
         }
-        None if split.rest.is_empty() => None,
+        None if split.rest.is_empty() || !split.metadata.is_empty() => None,
         None => split.rest.needs(),
     };
     let needs: Option<Arc<[String]>> = needs.map(Arc::from);

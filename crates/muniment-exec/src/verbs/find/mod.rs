@@ -21,7 +21,7 @@ use crate::run::still_there;
 use crate::source::Source;
 use crate::verbs::explain::ran::looked_up;
 use crate::verbs::explain::ran::nothing_found;
-use crate::verbs::planning::{plan, query};
+use crate::verbs::planning::{plan, query, suffice};
 use bytes::Bytes;
 use muniment_query::filter::near::not_here;
 use muniment_query::{Interrupt, Meta, MetaSet, Needs, Projection};
@@ -236,14 +236,17 @@ fn scan_asked_for(request: &FindRequest<'_>, parsed: &Parsed) -> Result<Option<D
 /// The paths that the projection reads; `None` if the documents are needed whole.
 fn needed_paths(request: &FindRequest<'_>, parsed: &Parsed) -> Option<Vec<String>> {
     // With these options they are, even if the projection names a few fields.
-    if request.show_record_id || request.return_key || !parsed.metadata.is_empty() {
+    if request.show_record_id || request.return_key {
         return None;
     }
     let mut needs = Needs::default();
-    match parsed.projection.as_ref()?.needs(&mut needs) {
-        true => needs.into_paths(),
-        false => None,
+    if !parsed.projection.as_ref()?.needs(&mut needs) {
+        return None;
     }
+    let sort = parsed.sort.as_ref().map(|(s, _)| s);
+    needs
+        .into_paths()
+        .filter(|paths| suffice(paths, sort, parsed.metadata))
 }
 
 fn output(request: &FindRequest<'_>, projection: Option<Projection>) -> Output {
