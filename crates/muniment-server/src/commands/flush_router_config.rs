@@ -14,6 +14,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::new(
         Routed::By(|cx, router| {
             router.catalog.forget();
+            router.tables.forget();
             cx.reply.field("flushed", true);
             Ok(())
         }),

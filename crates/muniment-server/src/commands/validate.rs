@@ -17,7 +17,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     runs_on: Some(RunsOn::Data),
     ..CommandSpec::new(
-        Routed::Shards(crate::router::sharded::ddl::everywhere),
+        Routed::Shards(crate::router::sharded::stats::validate),
         Needs::collection(&[Action::Validate]),
     )
 };

@@ -3,7 +3,7 @@
 use super::Router;
 use super::place::{OF_CONFIG, is_of_router};
 use super::relay::{database, to};
-use super::sharded::{Repeats, is_stale};
+use super::sharded::{Repeats, is_stale, view};
 use crate::context::CommandContext;
 use crate::registry::{self, OnShards, Routed};
 use muniment_value::{Code, Error, Result};
@@ -49,6 +49,10 @@ fn sharded(cx: &mut CommandContext<'_>, router: &Router, run: OnShards) -> Resul
             Some(known) => run(cx, router, known),
         };
         match done {
+            Err(e) if view::is_below(cx, router, &e)? => {
+                cx.reply.buffer().truncate(begun);
+                return view::run(cx, router);
+            }
             Err(e) if is_stale(&e) => {
                 repeats.next(cx, router, cx.ns(), e)?;
                 cx.reply.buffer().truncate(begun);

@@ -1,22 +1,15 @@
-//! aggregate over sharded collections: each shard runs a part of the pipeline, and the router the rest.
-//!
-//! How a pipeline is divided is in `muniment_query::split`. The router has a cursor over the merged streams of the
-//! shards' cursors; stages that read other collections find them through [`Around`].
+//! aggregate over sharded collections.
 
-use super::host::{Around, no_output};
-use super::reads::at_least_one;
-use super::remote::{Terms, streams};
-use super::{OnSet, Repeats, all_of, gather, is_stale, reached, to_one};
+use super::host::no_output;
+use super::pipeline::{Whole, over, shards_of};
+use super::{Repeats, is_stale, to_one, view};
+use crate::commands::cursor_reply::limits;
 use crate::context::CommandContext;
-use crate::placement::merging;
 use crate::router::Router;
-use crate::router::place::{OF_CONFIG, is_of_router, set_of};
+use crate::router::place::{OF_CONFIG, is_of_router};
 use crate::router::relay::database;
-use crate::router::tables::Known;
-use muniment_exec::{BatchLimits, Cursor};
-use muniment_query::split::{Division, Split, split};
-use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, doc};
-use std::sync::Arc;
+use muniment_exec::BatchLimits;
+use muniment_value::{Doc, Error, Result};
 
 /// Runs aggregate.
 ///
@@ -30,6 +23,10 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let mut repeats = Repeats::new();
     loop {
         match attempt(cx, router) {
+            Err(e) if view::is_below(cx, router, &e)? => {
+                cx.reply.buffer().truncate(begun);
+                return view::run(cx, router);
+            }
             Err(e) if is_stale(&e) => {
                 repeats.next(cx, router, cx.ns(), e)?;
                 cx.reply.buffer().truncate(begun);
@@ -74,74 +71,14 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     {
         return to_one(cx, router, known, *one);
     }
-    let own = known
-        .as_ref()
-        .and_then(|k| k.collection.default_collation.as_ref());
-    let collation = cx.args.doc("collation").or(own.map(|d| d.as_doc()));
-    let let_ = cx.args.doc("let").unwrap_or(Doc::EMPTY);
-    let mut ctx = cx
-        .engine()
-        .context(cx.op, let_, Collation::parse_some(collation)?)?;
-    ctx.db = cx.db().to_string();
-    ctx.collection = cx.collection_name().to_string();
-    match split(pipeline, &ctx)? {
-        Division::Split(split) => parts(cx, router, known.as_deref(), *split),
-        Division::Alone(stage) => Err(Error::new(
-            Code::IllegalOperation,
-            format!(
-                "{stage} does not run on {} yet, since it is sharded",
-                cx.ns()
-            ),
-        )),
-    }
-}
-
-/// The shards that the pipeline's first stage can reach.
-fn shards_of(cx: &CommandContext<'_>, known: &Known, pipeline: Doc<'_>) -> Vec<usize> {
-    let first = pipeline.values().next().and_then(|v| v.as_doc()?.first());
-    let filter = first.filter(|e| e.name() == "$match");
-    match filter.and_then(|e| e.value().as_doc()) {
-        Some(filter) => at_least_one(reached(cx, known, filter, cx.args.doc("collation"))),
-        None => all_of(known),
-    }
-}
-
-fn parts(
-    cx: &mut CommandContext<'_>,
-    router: &Router,
-    known: Option<&Known>,
-    split: Split,
-) -> Result<()> {
-    let pipeline = cx.request.body.get_array("pipeline").unwrap_or(Doc::EMPTY);
-    let mut sets: Vec<OnSet> = Vec::new();
-    match known {
-        Some(known) => {
-            for shard in shards_of(cx, known, pipeline) {
-                sets.push((
-                    Arc::clone(known.set(shard)?),
-                    merging(known.versions(shard)),
-                ));
-            }
-        }
-        None => sets.push((set_of(cx, router, cx.db())?, merging(DocBuf::new()))),
-    }
-    let mut body = DocBuf::new();
-    for e in cx.request.body {
-        match e.name() {
-            "pipeline" => body.append("pipeline", split.shards.clone()),
-            "cursor" => body.append("cursor", doc! {}),
-            _ => body.append_elem(e),
-        };
-    }
-    let replies = gather(cx, router, &sets, body.as_doc())?;
-    let limits = crate::commands::cursor_reply::limits(cx.args.doc("cursor"), BatchLimits::FIRST)?;
-    let allow_disk_use = cx.args.get("allowDiskUse").map(|v| v.truthy());
-    let cursor = Cursor::over(cx.ns(), cx.op, false, |on| {
-        let terms = Terms::new(cx, &on);
-        let streams = streams(&terms, &sets, &replies)?;
-        split.open(streams, &Around::runtime(&terms, allow_disk_use))
-    })?;
-    cx.first_batch(cursor, limits)
+    let whole = Whole {
+        collection: cx.collection_name(),
+        pipeline,
+        collation: cx.args.doc("collation"),
+        limits: limits(cx.args.doc("cursor"), BatchLimits::FIRST)?,
+        single: false,
+    };
+    over(cx, router, known.as_deref(), &whole)
 }
 
 /// The names of the other collections that stages read.

@@ -3,9 +3,10 @@
 //! As in [`writes`](super::writes), operations for one shard are sent together, also those on several collections,
 //! and what the shards say of each is put together. The invariant is the same, too.
 
-use super::one::{Wanted, choose, executed, narrowed, no_key_to_upsert, too_often};
+use super::one::{Wanted, choose, executed, narrowed, too_often};
 use super::remote::{Remote, Terms};
 use super::spread::Owned;
+use super::upsert::{Upsert, place as place_upsert, with_filter, without};
 use super::writes::{Aim, Goes};
 use super::{PRIMARY, Repeats, ask_parts, is_stale};
 use crate::context::CommandContext;
@@ -16,7 +17,7 @@ use crate::router::tables::Known;
 use crate::router::{Router, SetPool};
 use muniment_op::Interrupt;
 use muniment_query::DocStream;
-use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, doc, number};
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, number};
 use muniment_wire::client::{check_ok, code_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -347,7 +348,9 @@ impl<'a> Bulk<'a> {
         sets: &[(usize, Arc<SetPool>)],
     ) -> Result<()> {
         let op = self.ops.get(place).ok_or_else(lost)?;
-        let docs = [op.doc.as_doc()];
+        // If no shard has a document, it is inserted afterwards.
+        let plain = without(op.doc.as_doc());
+        let docs = [plain.as_doc()];
         let body = command(cx, true, &[]);
         let left: Vec<&Arc<SetPool>> = (sets.iter().map(|(_, set)| set))
             .filter(|set| !self.did.contains(&(place, set.name.clone())))
@@ -379,7 +382,76 @@ impl<'a> Bulk<'a> {
             }
         }
         self.uncount_errors();
-        ends.map_or(Ok(()), Err)
+        if let Some(e) = ends {
+            return Err(e);
+        }
+        let result = self.done.results.get(&place).map(|d| d.as_doc());
+        let upserts = self
+            .ops
+            .get(place)
+            .and_then(|op| op.doc.as_doc().get("upsert"));
+        if upserts.is_some_and(|v| v.truthy()) && result.is_some_and(finds_none) {
+            let known = self.known.get(self.ops.get(place).ok_or_else(lost)?.ns);
+            let known = known
+                .and_then(Option::as_ref)
+                .map(Arc::clone)
+                .ok_or_else(lost)?;
+            let send = |bulk: &mut Self, shard: usize, doc: Doc<'_>| {
+                bulk.send_one(cx, router, (place, &known, shard), doc, &body)
+            };
+            self.upsert(cx, place, &known, send)?;
+        }
+        Ok(())
+    }
+
+    /// Sends one operation to one shard.
+    fn send_one(
+        &mut self,
+        cx: &CommandContext<'_>,
+        router: &Router,
+        (place, known, shard): (usize, &Known, usize),
+        doc: Doc<'_>,
+        body: &DocBuf,
+    ) -> Result<()> {
+        let (set, docs) = (known.set(shard)?, [doc]);
+        let versions = self.versions(set);
+        let part = Part {
+            set,
+            db: "admin",
+            body: body.as_doc(),
+            beside: Beside::These("ops", &docs),
+            versions: Some(versions.as_doc()),
+            reach: PRIMARY,
+        };
+        let reply = ask_parts(cx, router, &[part]).pop().ok_or_else(lost)??;
+        self.take(cx, set, &reply, &[place])
+    }
+
+    /// Inserts the document of an operation that has found none.
+    fn upsert(
+        &mut self,
+        cx: &CommandContext<'_>,
+        place: usize,
+        known: &Known,
+        send: impl FnOnce(&mut Self, usize, Doc<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let doc = self.ops.get(place).ok_or_else(lost)?.doc.as_doc().to_buf();
+        let doc = doc.as_doc();
+        let variables = cx.args.doc("let").or(doc.get_doc("constants"));
+        let upsert = Upsert {
+            filter: doc.get_doc("filter").unwrap_or(Doc::EMPTY),
+            update: doc.get("updateMods").unwrap_or(Value::Null),
+            array_filters: doc.get_array("arrayFilters").unwrap_or(Doc::EMPTY),
+            variables: variables.unwrap_or(Doc::EMPTY),
+            collation: doc.get_doc("collation"),
+        };
+        match place_upsert(cx, known, &upsert) {
+            Ok((shard, filter)) => send(self, shard, with_filter(doc, "filter", filter).as_doc()),
+            Err(e) => {
+                self.fails(place, &e);
+                Ok(())
+            }
+        }
     }
 
     fn send_to_one(
@@ -401,19 +473,8 @@ impl<'a> Bulk<'a> {
             .map(Arc::clone)
             .ok_or_else(lost)?;
         let body = command(cx, true, &[id]);
-        let send = |bulk: &mut Self, shard: usize, doc: Doc<'_>| -> Result<()> {
-            let (set, docs) = (known.set(shard)?, [doc]);
-            let versions = bulk.versions(set);
-            let part = Part {
-                set,
-                db: "admin",
-                body: body.as_doc(),
-                beside: Beside::These("ops", &docs),
-                versions: Some(versions.as_doc()),
-                reach: PRIMARY,
-            };
-            let reply = ask_parts(cx, router, &[part]).pop().ok_or_else(lost)??;
-            bulk.take(cx, set, &reply, &[place])
+        let send = |bulk: &mut Self, shard: usize, doc: Doc<'_>| {
+            bulk.send_one(cx, router, (place, &known, shard), doc, &body)
         };
         if let Some(shard) = executed(cx, router, &known, shards, id)? {
             return send(self, shard, doc);
@@ -428,8 +489,7 @@ impl<'a> Bulk<'a> {
             cx.op.check()?;
             let Some(chosen) = choose(cx, router, &known, &wanted, shards)? else {
                 if doc.get("upsert").is_some_and(|v| v.truthy()) {
-                    self.fails(place, &no_key_to_upsert());
-                    return Ok(());
+                    return self.upsert(cx, place, &known, send);
                 }
                 // Any shard says what the operation comes to.
                 return send(self, shards.first().copied().unwrap_or(0), doc);
@@ -437,11 +497,7 @@ impl<'a> Bulk<'a> {
             let narrowed = narrowed(doc, "filter", &chosen);
             send(self, chosen.shard, narrowed.as_doc())?;
             let result = self.done.results.get(&place).map(|d| d.as_doc());
-            let none = |d: Doc<'_>| {
-                d.get("n").and_then(|v| v.as_i64_exact()) == Some(0)
-                    && d.get("ok").is_some_and(|v| v.truthy())
-            };
-            if !result.is_some_and(none) {
+            if !result.is_some_and(finds_none) {
                 return Ok(());
             }
         }
@@ -520,6 +576,12 @@ fn at(place: usize, d: Doc<'_>) -> DocBuf {
         };
     }
     out
+}
+
+/// Whether an operation has matched nothing.
+fn finds_none(d: Doc<'_>) -> bool {
+    let n = d.get("n").and_then(|v| v.as_i64_exact());
+    n == Some(0) && d.get("ok").is_some_and(|v| v.truthy())
 }
 
 /// What two shards say of one operation.

@@ -13,8 +13,8 @@ use muniment_shard::Timestamp;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc};
 use std::time::{Duration, Instant};
 
-/// A document older than this may be removed.
-const OLD: Duration = Duration::from_secs(30);
+/// A document older than this may be removed. Commands wait longer than this for a change to be settled.
+const OLD: Duration = Duration::from_secs(8);
 /// How long another router's right is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked for.
@@ -100,10 +100,7 @@ impl Lease {
         let removed = ask(send(remove, true), "config")?;
         if removed.as_doc().get("n").and_then(|v| v.as_i64_exact()) != Some(1) {
             let _ = ask(send(doc! { "abortTransaction": 1 }, false), "admin");
-            return Err(Error::new(
-                Code::ConflictingOperationInProgress,
-                format!("another router has changed {} meanwhile", self.ns),
-            ));
+            return Err(self.lost());
         }
         for statement in statements {
             let reply = ask(send(statement, false), "config")?;
@@ -127,6 +124,32 @@ impl Lease {
             true,
         )
         .map(drop)
+    }
+
+    /// Keeps the right, before a step that may take some time.
+    ///
+    /// # Errors
+    /// 117 ConflictingOperationInProgress if another router has taken it away; those of the configuration's set.
+    pub fn renew(&self, cx: &CommandContext<'_>, router: &Router) -> Result<()> {
+        let update = doc! {
+            "q": doc! { "_id": &self.ns, "token": binary(&self.token) },
+            "u": array![doc! { "$set": doc! { "at": "$$NOW" } }],
+        };
+        let command = doc! {
+            "update": "ddl", "updates": array![update], "writeConcern": doc! { "w": "majority" },
+        };
+        let reply = run(&**cx.op, router, &router.config, "config", &command, true)?;
+        match reply.as_doc().get("n").and_then(|v| v.as_i64_exact()) {
+            Some(1) => Ok(()),
+            _ => Err(self.lost()),
+        }
+    }
+
+    fn lost(&self) -> Error {
+        Error::new(
+            Code::ConflictingOperationInProgress,
+            format!("another router has changed {} meanwhile", self.ns),
+        )
     }
 
     /// Gives the right back, if it was not given back by a change.

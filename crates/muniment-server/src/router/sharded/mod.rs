@@ -16,6 +16,7 @@ mod host;
 mod lease;
 pub mod modify;
 mod one;
+mod pipeline;
 mod place;
 pub mod reads;
 mod remote;
@@ -23,6 +24,8 @@ mod settle;
 pub mod shard;
 pub mod spread;
 pub mod stats;
+mod upsert;
+pub mod view;
 pub mod writes;
 
 use super::forward::{Beside, Part, ask_all, reach};

@@ -6,6 +6,7 @@
 //! remember: the document may match no more because the statement was executed.
 
 use super::spread::{Done, Statement, Writes, command};
+use super::upsert::{self, Upsert};
 use super::{PRIMARY, ask_parts, is_stale, with_terms};
 use crate::context::CommandContext;
 use crate::router::Router;
@@ -14,7 +15,7 @@ use crate::router::sets::Reply;
 use crate::router::tables::Known;
 use muniment_op::Interrupt;
 use muniment_query::{QueryContext, SortSpec};
-use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, array, doc};
+use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, array, doc};
 use muniment_wire::client;
 
 /// How often a document is looked for.
@@ -67,7 +68,7 @@ pub fn write(
         cx.op.check()?;
         let Some(chosen) = choose(cx, router, known, &wanted, shards)? else {
             if d.get("upsert").is_some_and(|v| v.truthy()) {
-                return Err(no_key_to_upsert());
+                return upsert(cx, router, known, writes, d, &body);
             }
             return Ok(Done::default());
         };
@@ -88,11 +89,36 @@ pub fn write(
     Err(too_often())
 }
 
-/// 61: the document that an upsert would insert has no known key.
-pub fn no_key_to_upsert() -> Error {
-    Error::new(
-        Code::ShardKeyNotFound,
-        "Failed to target upsert by query :: could not extract exact shard key",
+/// Runs a statement of update that has found no document and inserts one. `body` is the command without it.
+///
+/// # Errors
+/// As [`write`]; those of [`upsert::place`].
+pub fn upsert(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    known: &Known,
+    writes: Writes,
+    statement: Doc<'_>,
+    body: &DocBuf,
+) -> Result<Done> {
+    let variables = cx.request.body.get_doc("let").or(statement.get_doc("c"));
+    let upsert = Upsert {
+        filter: statement.get_doc("q").unwrap_or(Doc::EMPTY),
+        update: statement.get("u").unwrap_or(Value::Null),
+        array_filters: statement.get_array("arrayFilters").unwrap_or(Doc::EMPTY),
+        variables: variables.unwrap_or(Doc::EMPTY),
+        collation: statement.get_doc("collation"),
+    };
+    let (shard, filter) = upsert::place(cx, known, &upsert)?;
+    let statement = upsert::with_filter(statement, "q", filter);
+    send(
+        cx,
+        router,
+        known,
+        shard,
+        body.as_doc(),
+        statement.as_doc(),
+        writes,
     )
 }
 

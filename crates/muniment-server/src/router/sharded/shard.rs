@@ -281,6 +281,9 @@ fn begin(
                     stored: held,
                     placement,
                 };
+                if undecided {
+                    lease.renew(cx, router)?;
+                }
                 tell(cx, router, set, &told)?;
             }
         }

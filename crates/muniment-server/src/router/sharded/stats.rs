@@ -79,6 +79,31 @@ pub fn coll_stats(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Know
     Ok(())
 }
 
+/// Runs `validate`.
+///
+/// # Errors
+/// The shards'.
+pub fn validate(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
+    let replies = super::ddl::on_homes(cx, router, known, cx.request.body)?;
+    let bodies: Vec<Doc<'_>> = replies.iter().map(|r| r.body.as_doc()).collect();
+    let valid = bodies
+        .iter()
+        .all(|d| d.get("valid").is_some_and(|v| v.truthy()));
+    cx.reply.field("ns", known.ns());
+    cx.reply.field("valid", valid);
+    for name in ["nInvalidDocuments", "nNonCompliantDocuments", "nrecords"] {
+        if let Some(sum) = sum(&bodies, name) {
+            cx.reply.field(name, sum);
+        }
+    }
+    let mut raw = DocBuf::new();
+    for reply in &replies {
+        raw.append(&reply.host, own(reply.body.as_doc()));
+    }
+    cx.reply.field("raw", raw);
+    Ok(())
+}
+
 /// Runs `dataSize`, whose first element is the collection's full name.
 ///
 /// # Errors

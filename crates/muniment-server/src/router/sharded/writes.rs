@@ -8,7 +8,7 @@
 //! command is retryable and the shard remembers it.
 
 use super::spread::{Done, Outcome, Owned, Statement, Writes, command};
-use super::{PRIMARY, Repeats, ask_parts, is_stale, one, parsed, reached};
+use super::{PRIMARY, Repeats, ask_parts, is_stale, one, parsed, reached, upsert};
 use crate::context::CommandContext;
 use crate::router::Router;
 use crate::router::forward::{Beside, Part};
@@ -40,6 +40,8 @@ pub struct Run<'a> {
     outcome: Outcome,
     /// The shards that have done their part of a statement for all.
     did: BTreeSet<(usize, Arc<str>)>,
+    /// The documents that these have found.
+    found: i64,
 }
 
 /// Runs insert, update or delete.
@@ -77,6 +79,7 @@ pub fn run(
         statements,
         outcome: Outcome::default(),
         did: BTreeSet::new(),
+        found: 0,
     };
     run.all(cx, router, known)?;
     run.outcome.write(cx, writes == Writes::Updates);
@@ -239,7 +242,9 @@ impl Run<'_> {
         shards: &[usize],
     ) -> Result<()> {
         let statement = self.statements.get(place).ok_or_else(lost)?;
-        let docs = [statement.doc.as_doc()];
+        // If no shard has a document, it is inserted afterwards.
+        let plain = upsert::without(statement.doc.as_doc());
+        let docs = [plain.as_doc()];
         let body = command(cx, self.writes, true, &[]);
         let name = |shard: usize| -> Arc<str> { known.table.shard_name(shard).into() };
         let left: Vec<usize> = (shards.iter().copied())
@@ -265,11 +270,21 @@ impl Run<'_> {
                 Ok((Some((_, e)), _)) | Err(e) => ends = ends.filter(|e| !is_stale(e)).or(Some(e)),
                 Ok((None, done)) => {
                     self.did.insert((place, name(*shard)));
+                    self.found += done.n;
                     self.outcome.add(done, &[place]);
                 }
             }
         }
-        ends.map_or(Ok(()), Err)
+        if let Some(e) = ends {
+            return Err(e);
+        }
+        let found = std::mem::take(&mut self.found);
+        let d = statement.doc.as_doc();
+        if found == 0 && d.get("upsert").is_some_and(|v| v.truthy()) {
+            let done = one::upsert(cx, router, known, self.writes, d, &body)?;
+            self.outcome.add(done, &[place]);
+        }
+        Ok(())
     }
 
     fn goes(&self, cx: &CommandContext<'_>, known: &Known, place: usize) -> Goes {

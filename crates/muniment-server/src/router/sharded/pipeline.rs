@@ -1,0 +1,118 @@
+//! Pipelines over shards: each shard runs a part, and the router the rest over the merged streams of their cursors.
+//!
+//! How a pipeline is divided is in `muniment_query::split`. Stages that read other collections find them through
+//! [`Around`].
+
+use super::host::Around;
+use super::reads::at_least_one;
+use super::remote::{Terms, streams};
+use super::{OnSet, all_of, gather, reached};
+use crate::context::CommandContext;
+use crate::placement::merging;
+use crate::router::Router;
+use crate::router::place::set_of;
+use crate::router::tables::Known;
+use muniment_exec::{BatchLimits, Cursor};
+use muniment_query::split::{Division, split};
+use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, doc};
+use std::sync::Arc;
+
+/// The fields of a command that its pipeline on a shard has, too.
+const PASSED: [&str; 11] = [
+    "allowDiskUse",
+    "autocommit",
+    "comment",
+    "hint",
+    "let",
+    "maxTimeMS",
+    "readConcern",
+    "$readPreference",
+    "startTransaction",
+    "txnNumber",
+    "bypassDocumentValidation",
+];
+
+/// A pipeline that runs on shards and on the router.
+pub struct Whole<'w> {
+    /// The collection, without its database.
+    pub collection: &'w str,
+    /// The stages.
+    pub pipeline: Doc<'w>,
+    /// The collation, if it is not the collection's.
+    pub collation: Option<Doc<'w>>,
+    /// The size of the first batch.
+    pub limits: BatchLimits,
+    /// The cursor ends after its first batch.
+    pub single: bool,
+}
+
+/// Runs a pipeline over a collection, which is sharded or on the shard of its database. The reply gets the cursor.
+///
+/// # Errors
+/// Those of the pipeline.
+pub fn over(
+    cx: &mut CommandContext<'_>,
+    router: &Router,
+    known: Option<&Known>,
+    whole: &Whole<'_>,
+) -> Result<()> {
+    let own = known.and_then(|k| k.collection.default_collation.as_ref());
+    let collation = whole.collation.or(own.map(|d| d.as_doc()));
+    let let_ = cx.args.doc("let").unwrap_or(Doc::EMPTY);
+    let mut ctx = cx
+        .engine()
+        .context(cx.op, let_, Collation::parse_some(collation)?)?;
+    ctx.db = cx.db().to_string();
+    ctx.collection = whole.collection.to_string();
+    let split = match split(whole.pipeline, &ctx)? {
+        Division::Split(split) => split,
+        Division::Alone(stage) => {
+            return Err(Error::new(
+                Code::IllegalOperation,
+                format!(
+                    "{stage} does not run on {} yet, since it is sharded",
+                    cx.ns()
+                ),
+            ));
+        }
+    };
+    let mut sets: Vec<OnSet> = Vec::new();
+    match known {
+        Some(known) => {
+            for shard in shards_of(cx, known, whole.pipeline) {
+                sets.push((
+                    Arc::clone(known.set(shard)?),
+                    merging(known.versions(shard)),
+                ));
+            }
+        }
+        None => sets.push((set_of(cx, router, cx.db())?, merging(DocBuf::new()))),
+    }
+    let mut body = doc! {
+        "aggregate": whole.collection, "pipeline": split.shards.clone(), "cursor": doc! {},
+    };
+    body.append_some("collation", whole.collation);
+    for e in cx.request.body.iter().skip(1) {
+        if PASSED.contains(&e.name()) {
+            body.append_elem(e);
+        }
+    }
+    let replies = gather(cx, router, &sets, body.as_doc())?;
+    let allow_disk_use = cx.request.body.get("allowDiskUse").map(|v| v.truthy());
+    let cursor = Cursor::over(cx.ns(), cx.op, whole.single, |on| {
+        let terms = Terms::new(cx, &on);
+        let streams = streams(&terms, &sets, &replies)?;
+        split.open(streams, &Around::runtime(&terms, allow_disk_use))
+    })?;
+    cx.first_batch(cursor, whole.limits)
+}
+
+/// The shards that the pipeline's first stage can reach.
+pub fn shards_of(cx: &CommandContext<'_>, known: &Known, pipeline: Doc<'_>) -> Vec<usize> {
+    let first = pipeline.values().next().and_then(|v| v.as_doc()?.first());
+    let filter = first.filter(|e| e.name() == "$match");
+    match filter.and_then(|e| e.value().as_doc()) {
+        Some(filter) => at_least_one(reached(cx, known, filter, cx.args.doc("collation"))),
+        None => all_of(known),
+    }
+}

@@ -1,0 +1,76 @@
+//! The shard of a document that an upsert inserts, if its filter does not fix the shard key.
+//!
+//! The router makes the document as a shard would, to learn its key, and sends the statement to the key's owner. If the
+//! `_id` is a part of the key and would only be given there, the router gives it: the filter then names it too.
+
+use crate::context::CommandContext;
+use crate::router::tables::Known;
+use muniment_op::Interrupt;
+use muniment_query::running::{Steps, Work};
+use muniment_query::{Clocks, Filter, Update};
+use muniment_value::{Collation, Doc, DocBuf, Result, Value, array, doc, new_object_id};
+
+/// The statement of an upsert.
+pub struct Upsert<'u> {
+    /// The filter.
+    pub filter: Doc<'u>,
+    /// The change.
+    pub update: Value<'u>,
+    /// `arrayFilters`; empty for none.
+    pub array_filters: Doc<'u>,
+    /// The variables: the command's `let`, and the statement's constants.
+    pub variables: Doc<'u>,
+    /// The statement's collation.
+    pub collation: Option<Doc<'u>>,
+}
+
+/// The shard of the document that an upsert inserts, and the filter with which it is sent there.
+///
+/// # Errors
+/// Those of the statement; 61 ShardKeyNotFound for a document that cannot have a key.
+pub fn place(
+    cx: &CommandContext<'_>,
+    known: &Known,
+    upsert: &Upsert<'_>,
+) -> Result<(usize, DocBuf)> {
+    let own = known.collection.default_collation.as_ref();
+    let collation = upsert.collation.or(own.map(|d| d.as_doc()));
+    let collation = Collation::parse_some(collation)?;
+    let ctx = cx.engine().context(cx.op, upsert.variables, collation)?;
+    let ctx = ctx.with_clocks(Clocks::NowAndCluster);
+    let filter = Filter::parse(upsert.filter, &ctx)?;
+    let update = Update::parse(upsert.update, upsert.array_filters, &ctx)?;
+    let (mut made, steps) = (Vec::new(), Steps::default());
+    let on: &dyn Interrupt = &**cx.op;
+    update.upsert(&filter, &mut made, Work::of(on, &steps))?;
+    let document = Doc::new(&made);
+    let by_id = known.key.fields().iter().any(|f| f.path.as_str() == "_id");
+    if !by_id || document.get("_id").is_some() {
+        let owner = known.table.owner(&known.key.key_of(document)?);
+        return Ok((owner, upsert.filter.to_buf()));
+    }
+    let id = doc! { "_id": Value::ObjectId(new_object_id()) };
+    let mut with_id = document.to_buf();
+    with_id.append_all(id.as_doc());
+    let owner = known.table.owner(&known.key.key_of(with_id.as_doc())?);
+    Ok((owner, doc! { "$and": array![upsert.filter, id] }))
+}
+
+/// The statement with another filter, which is in this field.
+pub fn with_filter(statement: Doc<'_>, field: &str, filter: DocBuf) -> DocBuf {
+    let mut out = DocBuf::new();
+    for e in statement.iter().filter(|e| e.name() != field) {
+        out.append_elem(e);
+    }
+    out.append(field, filter);
+    out
+}
+
+/// The statement as one that inserts nothing.
+pub fn without(statement: Doc<'_>) -> DocBuf {
+    let mut out = DocBuf::new();
+    for e in statement.iter().filter(|e| e.name() != "upsert") {
+        out.append_elem(e);
+    }
+    out
+}

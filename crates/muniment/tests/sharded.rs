@@ -1,0 +1,729 @@
+//! Collections that are divided over shards, before real servers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use muniment_value::{DocBuf, Value, array, doc};
+use muniment_wire::Connection;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+use testkit::{Cluster, shell};
+
+fn run(c: &mut Connection, db: &str, cmd: &str) -> DocBuf {
+    let reply = c.command(db, &shell(cmd));
+    let reply = reply.unwrap_or_else(|e| panic!("{db}: {cmd}: {e}"));
+    let errors = reply.as_doc().get("writeErrors");
+    assert!(errors.is_none(), "{cmd}: {reply:?}");
+    reply
+}
+
+fn fails(c: &mut Connection, db: &str, cmd: &str, code: i32) {
+    let e = c.command(db, &shell(cmd)).expect_err(cmd);
+    assert_eq!(e.code().0, code, "{cmd}: {e}");
+}
+
+fn number(reply: &DocBuf, name: &str) -> i64 {
+    let v = reply.as_doc().get(name).and_then(|v| v.as_i64_exact());
+    v.unwrap_or_else(|| panic!("{name} in {reply:?}"))
+}
+
+/// What a client sees of a reply: without times, hosts and sizes that differ from server to server.
+fn seen(reply: &DocBuf) -> String {
+    const OWN: [&str; 6] = [
+        "$clusterTime",
+        "operationTime",
+        "electionId",
+        "opTime",
+        "raw",
+        "cursor",
+    ];
+    let mut d = DocBuf::new();
+    for e in reply.as_doc().iter().filter(|e| !OWN.contains(&e.name())) {
+        d.append_elem(e);
+    }
+    d.as_doc().to_display()
+}
+
+/// All documents of a command with a cursor.
+fn all(c: &mut Connection, db: &str, cmd: &str) -> Vec<DocBuf> {
+    c.find_all(db, &shell(cmd))
+        .unwrap_or_else(|e| panic!("{db}: {cmd}: {e}"))
+}
+
+fn as_set(docs: &[DocBuf]) -> BTreeSet<String> {
+    docs.iter().map(|d| d.as_doc().to_display()).collect()
+}
+
+/// The same documents in `one.c`, which is whole on a shard, and in `many.c`, which is divided by `key`.
+fn twins(c: &mut Connection, key: &str) {
+    run(
+        c,
+        "admin",
+        &format!("{{shardCollection: 'many.c', key: {key}}}"),
+    );
+    for db in ["one", "many"] {
+        for part in 0..5 {
+            let docs = (part * 40..part * 40 + 40).map(|i| {
+                doc! {
+                    "_id": i, "k": i * 7 % 201, "x": i % 10, "s": format!("s{}", i % 13),
+                    "t": (0..i % 3).map(|n| format!("t{n}")).collect::<muniment_value::ArrayBuf>(),
+                    "d": doc! { "e": i % 5, "f": i * i },
+                }
+            });
+            let docs: muniment_value::ArrayBuf = docs.collect();
+            let insert = doc! { "insert": "c", "documents": docs, "ordered": part % 2 == 0 };
+            assert_eq!(number(&c.command(db, &insert).unwrap(), "n"), 40);
+        }
+        if db == "one" {
+            let index = format!("{{createIndexes: 'c', indexes: [{{key: {key}, name: 'key'}}]}}");
+            run(c, db, &index);
+        }
+        run(
+            c,
+            db,
+            "{create: 'v', viewOn: 'c', pipeline: [{$match: {x: {$lt: 5}}}]}",
+        );
+        run(
+            c,
+            db,
+            "{insert: 'other', documents: [{_id: 1, n: 'one'}, {_id: 2, n: 'two'}, {_id: 3, n: 'three'}]}",
+        );
+    }
+}
+
+/// Reads whose order is not fixed.
+const SETS: [&str; 16] = [
+    "{find: 'c'}",
+    "{find: 'c', filter: {k: 14}}",
+    "{find: 'c', filter: {k: {$in: [7, 14, 21, 1000]}}}",
+    "{find: 'c', filter: {k: {$gte: 50, $lt: 60}}}",
+    "{find: 'c', filter: {$or: [{k: 7}, {x: 3, s: 's4'}]}}",
+    "{find: 'c', filter: {x: 3}, projection: {_id: 0, s: 1}}",
+    "{find: 'c', filter: {k: null}}",
+    "{find: 'v', filter: {x: {$gt: 2}}, projection: {x: 1}}",
+    "{aggregate: 'c', pipeline: [{$match: {x: 3}}, {$set: {y: {$add: ['$x', 1]}}}], cursor: {batchSize: 3}}",
+    "{aggregate: 'c', pipeline: [{$unwind: '$t'}, {$group: {_id: '$t', n: {$sum: 1}, a: {$avg: '$x'}}}], cursor: {}}",
+    "{aggregate: 'c', pipeline: [{$group: {_id: null, lo: {$min: '$k'}, hi: {$max: '$d.f'}, s: {$sum: '$x'}}}], cursor: {}}",
+    "{aggregate: 'c', pipeline: [{$match: {k: 14}}, {$lookup: {from: 'other', localField: 'x', foreignField: '_id', as: 'o'}}], cursor: {}}",
+    "{aggregate: 'other', pipeline: [{$lookup: {from: 'c', let: {i: '$_id'}, pipeline: [{$match: {$expr: {$eq: ['$x', '$$i']}}}, {$count: 'n'}], as: 'c'}}], cursor: {}}",
+    "{aggregate: 'c', pipeline: [{$match: {k: {$lt: 20}}}, {$graphLookup: {from: 'c', startWith: '$x', connectFromField: 'x', connectToField: '_id', maxDepth: 0, as: 'g'}}], cursor: {}}",
+    "{aggregate: 'c', pipeline: [{$project: {x: 1}}, {$unionWith: {coll: 'other', pipeline: [{$project: {n: 1}}]}}], cursor: {}}",
+    "{aggregate: 'v', pipeline: [{$group: {_id: '$x', n: {$sum: 1}}}], cursor: {}}",
+];
+
+/// Reads in an order.
+const LISTS: [&str; 11] = [
+    "{find: 'c', sort: {_id: 1}}",
+    "{find: 'c', sort: {x: -1, _id: 1}, batchSize: 7}",
+    "{find: 'c', sort: {'d.f': -1}, skip: 13, limit: 30, projection: {s: 1, _id: 0}}",
+    "{find: 'c', filter: {x: {$ne: 2}}, sort: {s: 1, k: 1}, limit: 1}",
+    "{find: 'v', sort: {k: 1}, skip: 5, limit: 20}",
+    "{aggregate: 'c', pipeline: [{$sort: {k: 1}}, {$skip: 7}, {$limit: 9}], cursor: {}}",
+    "{aggregate: 'c', pipeline: [{$sort: {x: 1, k: -1}}, {$group: {_id: '$x', f: {$first: '$k'}, l: {$last: '$k'}}}, {$sort: {_id: 1}}], cursor: {}}",
+    "{aggregate: 'c', pipeline: [{$sortByCount: '$d.e'}, {$sort: {_id: 1}}], cursor: {}}",
+    "{aggregate: 'c', pipeline: [{$facet: {a: [{$count: 'n'}], b: [{$sort: {k: -1}}, {$limit: 2}]}}], cursor: {}}",
+    "{aggregate: 'c', pipeline: [{$bucketAuto: {groupBy: '$k', buckets: 4}}], cursor: {}}",
+    "{aggregate: 'c', pipeline: [{$setWindowFields: {sortBy: {_id: 1}, output: {r: {$sum: '$x', window: {documents: [-2, 0]}}}}}, {$sort: {_id: 1}}, {$project: {r: 1}}], cursor: {}}",
+];
+
+/// Commands whose whole reply is compared, after which the collections are.
+const WRITES: [&str; 27] = [
+    "{count: 'c', query: {x: 3}}",
+    "{count: 'c', query: {x: 3}, skip: 5, limit: 7}",
+    "{count: 'v', query: {x: 3}}",
+    "{distinct: 'c', key: 's', query: {x: {$lt: 4}}}",
+    "{update: 'c', updates: [{q: {k: 14}, u: {$set: {w: 1}}}, {q: {k: 21}, u: {$inc: {w: 1}}}]}",
+    "{update: 'c', updates: [{q: {x: 4}, u: {$set: {w: 2}}, multi: true}]}",
+    "{update: 'c', updates: [{q: {_id: 77}, u: {$set: {w: 3}}}]}",
+    "{update: 'c', updates: [{q: {x: 4, s: 's4'}, u: {$push: {t: 'new'}}, multi: true}, {q: {none: 1}, u: {$set: {z: 1}}}]}",
+    "{update: 'c', updates: [{q: {k: 5000, _id: 5000}, u: {$set: {x: 1}}, upsert: true}]}",
+    "{update: 'c', ordered: false, updates: [{q: {k: 28}, u: {$set: {a: 1}}}, {q: {k: 28}, u: {$set: {_id: 1}}}, {q: {k: 35}, u: {$set: {a: 1}}}]}",
+    "{update: 'c', updates: [{q: {k: 28}, u: {$set: {b: 1}}}, {q: {k: 28}, u: {$set: {_id: 1}}}, {q: {k: 35}, u: {$set: {b: 1}}}]}",
+    "{delete: 'c', deletes: [{q: {k: 42}, limit: 1}, {q: {x: 9, s: 's3'}, limit: 0}]}",
+    "{delete: 'c', deletes: [{q: {_id: 3}, limit: 1}]}",
+    "{insert: 'c', ordered: false, documents: [{_id: 900, k: 1}, {_id: 14, k: 98, x: 4}, {_id: 901, k: 2}]}",
+    "{insert: 'c', documents: [{_id: 902, k: 1}, {_id: 16, k: 112, x: 6}, {_id: 903, k: 2}]}",
+    "{findAndModify: 'c', query: {k: 49}, update: {$set: {f: 1}}, new: true}",
+    "{findAndModify: 'c', query: {x: 7}, sort: {_id: -1}, update: {$set: {f: 2}}, new: true, fields: {f: 1}}",
+    "{findAndModify: 'c', query: {_id: 20}, remove: true}",
+    "{findAndModify: 'c', query: {_id: 20}, remove: true}",
+    "{findAndModify: 'c', query: {k: 6000, _id: 6000}, update: {$set: {x: 1}}, upsert: true}",
+    "{update: 'c', updates: [{q: {_id: 7000, x: 12}, u: {$set: {w: 1, k: 13}}, upsert: true}]}",
+    "{update: 'c', updates: [{q: {_id: 7001, x: 13}, u: {$setOnInsert: {k: 17}}, multi: true, upsert: true}]}",
+    "{update: 'c', updates: [{q: {x: {$in: [1, 2]}}, u: {$set: {up: 1}}, multi: true, upsert: true}]}",
+    "{createIndexes: 'c', indexes: [{key: {x: 1}, name: 'x_1'}]}",
+    "{collMod: 'c', validator: {x: {$not: {$gt: 1000}}}}",
+    "{insert: 'c', documents: [{_id: 950, k: 3, x: 5000}]}",
+    "{delete: 'c', deletes: [{q: {}, limit: 0}]}",
+];
+
+/// Every command gives the same on a divided collection and on a whole one.
+fn answers_are_those_of_one_collection(key: &str) {
+    let cluster = Cluster::start(3, 1, 1);
+    let mut c = cluster.connect();
+    twins(&mut c, key);
+    for cmd in SETS {
+        let (one, many) = (all(&mut c, "one", cmd), all(&mut c, "many", cmd));
+        assert_eq!(
+            (one.len(), as_set(&one)),
+            (many.len(), as_set(&many)),
+            "{key}: {cmd}"
+        );
+    }
+    for cmd in LISTS {
+        let (one, many) = (all(&mut c, "one", cmd), all(&mut c, "many", cmd));
+        assert_eq!(one, many, "{key}: {cmd}");
+    }
+    for cmd in WRITES {
+        let mut answers = Vec::new();
+        for db in ["one", "many"] {
+            answers.push(match c.command(db, &shell(cmd)) {
+                Ok(reply) => seen(&reply).replace("one.c", "many.c"),
+                Err(e) => format!("{}: {}", e.code().0, e.message()),
+            });
+        }
+        let (many, one) = (answers.pop().unwrap(), answers.pop().unwrap());
+        assert_eq!(one, many, "{key}: {cmd}");
+        let now = "{find: 'c', sort: {_id: 1}}";
+        assert_eq!(
+            all(&mut c, "one", now),
+            all(&mut c, "many", now),
+            "{key}: after {cmd}"
+        );
+    }
+}
+
+#[test]
+fn answers_are_those_of_one_collection_by_hash() {
+    answers_are_those_of_one_collection("{k: 'hashed'}");
+}
+
+#[test]
+fn answers_are_those_of_one_collection_by_two_fields() {
+    answers_are_those_of_one_collection("{x: 'hashed', k: 1}");
+}
+
+#[test]
+fn operations_in_bulk_are_those_of_one_collection() {
+    let cluster = Cluster::start(2, 1, 1);
+    let mut c = cluster.connect();
+    twins(&mut c, "{k: 'hashed'}");
+    let ops = "ops: [{insert: 0, document: {_id: 700, k: 1}}, {update: 0, filter: {_id: 700}, updateMods: {$set: {a: 1}}},
+        {update: 0, filter: {x: 2}, updateMods: {$set: {a: 2}}, multi: true}, {insert: 0, document: {_id: 5, k: 35}},
+        {delete: 0, filter: {k: 21}}, {insert: 1, document: {_id: 1}}, {delete: 0, filter: {x: 5}, multi: true},
+        {update: 0, filter: {k: 8000, _id: 8000}, updateMods: {$set: {a: 1}}, upsert: true}]";
+    for ordered in [true, false] {
+        let mut answers = Vec::new();
+        for db in ["one", "many"] {
+            let cmd = format!(
+                "{{bulkWrite: 1, ordered: {ordered}, {ops}, nsInfo: [{{ns: '{db}.c'}}, {{ns: '{db}.fresh'}}], cursor: {{}}}}"
+            );
+            let reply = c.command("admin", &shell(&cmd)).unwrap();
+            let batch = reply
+                .as_doc()
+                .get_doc("cursor")
+                .unwrap()
+                .get_array("firstBatch")
+                .unwrap();
+            let batch = format!("{} {}", seen(&reply), Value::Array(batch).to_display());
+            answers.push(batch.replace("one.", "many."));
+        }
+        assert_eq!(answers[0], answers[1]);
+        let now = "{find: 'c', sort: {_id: 1}}";
+        assert_eq!(all(&mut c, "one", now), all(&mut c, "many", now));
+    }
+    // A document without an `_id` gets it before its shard is looked for.
+    run(
+        &mut c,
+        "admin",
+        "{shardCollection: 'ids.c', key: {_id: 'hashed'}}",
+    );
+    let cmd = "{bulkWrite: 1, ops: [{insert: 0, document: {a: 1}}, {insert: 0, document: {a: 2}}], nsInfo: [{ns: 'ids.c'}]}";
+    assert_eq!(number(&run(&mut c, "admin", cmd), "nInserted"), 2);
+    run(&mut c, "ids", "{insert: 'c', documents: [{a: 3}, {a: 4}]}");
+    assert_eq!(
+        all(
+            &mut c,
+            "ids",
+            "{find: 'c', filter: {_id: {$type: 'objectId'}}}"
+        )
+        .len(),
+        4
+    );
+}
+
+#[test]
+fn what_a_sharded_collection_must_have() {
+    let cluster = Cluster::start(2, 1, 1);
+    let mut c = cluster.connect();
+    run(
+        &mut c,
+        "d",
+        "{insert: 'c', documents: [{_id: 1, a: 1}, {_id: 2, a: 2}]}",
+    );
+    // There is no index that begins with the key, and it cannot be made beside documents.
+    fails(&mut c, "admin", "{shardCollection: 'd.c', key: {a: 1}}", 72);
+    run(
+        &mut c,
+        "d",
+        "{createIndexes: 'c', indexes: [{key: {a: 1, b: 1}, name: 'a_1_b_1'}]}",
+    );
+    run(
+        &mut c,
+        "d",
+        "{createIndexes: 'c', indexes: [{key: {z: 1}, name: 'z_1', unique: true, sparse: true}]}",
+    );
+    fails(&mut c, "admin", "{shardCollection: 'd.c', key: {a: 1}}", 72);
+    run(&mut c, "d", "{dropIndexes: 'c', index: 'z_1'}");
+    run(&mut c, "admin", "{shardCollection: 'd.c', key: {a: 1}}");
+    // Again with the same key it changes nothing; with another one it is refused.
+    run(&mut c, "admin", "{shardCollection: 'd.c', key: {a: 1}}");
+    fails(&mut c, "admin", "{shardCollection: 'd.c', key: {b: 1}}", 23);
+    fails(&mut c, "admin", "{shardCollection: 'd.c', key: {a: 2}}", 2);
+    fails(
+        &mut c,
+        "admin",
+        "{shardCollection: 'd.x', key: {a: 'hashed'}, unique: true}",
+        72,
+    );
+    fails(
+        &mut c,
+        "admin",
+        "{shardCollection: 'config.x', key: {a: 1}}",
+        20,
+    );
+    run(&mut c, "d", "{create: 'w', viewOn: 'c', pipeline: []}");
+    fails(
+        &mut c,
+        "admin",
+        "{shardCollection: 'd.w', key: {a: 1}}",
+        166,
+    );
+    run(
+        &mut c,
+        "d",
+        "{create: 'capped', capped: true, size: 100000}",
+    );
+    fails(
+        &mut c,
+        "admin",
+        "{shardCollection: 'd.capped', key: {_id: 1}}",
+        72,
+    );
+    fails(
+        &mut c,
+        "d",
+        "{createIndexes: 'c', indexes: [{key: {q: 1}, name: 'q', unique: true}]}",
+        67,
+    );
+    // An array is no value of a key, and a document without it counts as null.
+    let e = c
+        .command("d", &shell("{insert: 'c', documents: [{_id: 3, a: [1]}]}"))
+        .unwrap();
+    let errors = e.as_doc().get_array("writeErrors").unwrap();
+    let first = errors.values().next().and_then(|v| v.as_doc()).unwrap();
+    assert_eq!(first.get("code").and_then(|v| v.as_i64_exact()), Some(61));
+    run(&mut c, "d", "{insert: 'c', documents: [{_id: 4}]}");
+    assert_eq!(all(&mut c, "d", "{find: 'c', filter: {a: null}}").len(), 1);
+    // The configuration has MongoDB's documents.
+    let found = all(
+        &mut c,
+        "config",
+        "{find: 'collections', filter: {_id: 'd.c'}}",
+    );
+    let d = found[0].as_doc();
+    assert_eq!(d.get_doc("key").unwrap().to_display(), "{ a: 1 }");
+    let uuid = d.get("uuid").unwrap();
+    let chunks = c
+        .find_all(
+            "config",
+            &doc! { "find": "chunks", "filter": doc! { "uuid": uuid } },
+        )
+        .unwrap();
+    assert_eq!(chunks.len(), 1, "{chunks:?}");
+}
+
+/// Shards keep to what they own, also directly, after a restart and for a router that knows nothing.
+#[test]
+fn a_shard_refuses_what_is_not_its_own() {
+    let mut cluster = Cluster::start(2, 1, 2);
+    let mut c = cluster.connect();
+    run(
+        &mut c,
+        "admin",
+        "{shardCollection: 'd.c', key: {_id: 'hashed'}}",
+    );
+    let mut other = cluster.routers[1].connect();
+    for i in 0..100 {
+        run(
+            &mut other,
+            "d",
+            &format!("{{insert: 'c', documents: [{{_id: {i}}}]}}"),
+        );
+    }
+    for shard in &mut cluster.shards {
+        shard.members[0].restart();
+    }
+    let mut counts = Vec::new();
+    let mut refused = 0;
+    for shard in &cluster.shards {
+        shard.primary();
+        let mut direct = shard.connect(0);
+        counts.push(number(&run(&mut direct, "d", "{count: 'c'}"), "n"));
+        for i in 100..120 {
+            let insert = shell(&format!("{{insert: 'c', documents: [{{_id: {i}}}]}}"));
+            let reply = direct.command("d", &insert).unwrap();
+            let Some(errors) = reply.as_doc().get_array("writeErrors") else {
+                continue;
+            };
+            let first = errors.values().next().and_then(|v| v.as_doc()).unwrap();
+            assert_eq!(
+                first.get("code").and_then(|v| v.as_i64_exact()),
+                Some(13388)
+            );
+            refused += 1;
+        }
+    }
+    assert_eq!(counts.iter().sum::<i64>(), 100);
+    assert!(counts.iter().all(|n| *n > 20), "{counts:?}");
+    // Each of the twenty keys belongs to exactly one of the two shards.
+    assert_eq!(refused, 20);
+    assert_eq!(number(&run(&mut c, "d", "{count: 'c'}"), "n"), 120);
+}
+
+/// A router learns of what others have done when it uses the collection.
+#[test]
+fn routers_learn_of_changes_by_others() {
+    let cluster = Cluster::start(2, 1, 2);
+    let (mut a, mut b) = (cluster.connect(), cluster.routers[1].connect());
+    run(&mut a, "d", "{insert: 'c', documents: [{_id: 1, k: 1}]}");
+    assert_eq!(all(&mut b, "d", "{find: 'c'}").len(), 1);
+    run(&mut a, "d", "{drop: 'c'}");
+    run(
+        &mut a,
+        "admin",
+        "{shardCollection: 'd.c', key: {k: 'hashed'}}",
+    );
+    // This one takes the collection to be whole.
+    let many = (0..50)
+        .map(|i| format!("{{_id: {i}, k: {i}}}"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    run(
+        &mut b,
+        "d",
+        &format!("{{insert: 'c', documents: [{many}]}}"),
+    );
+    assert_eq!(all(&mut a, "d", "{find: 'c'}").len(), 50);
+    assert_eq!(all(&mut b, "d", "{find: 'c', filter: {k: 7}}").len(), 1);
+    // Dropped and made anew by another key, after a router that knows the first.
+    run(&mut a, "d", "{drop: 'c'}");
+    run(
+        &mut a,
+        "admin",
+        "{shardCollection: 'd.c', key: {other: 'hashed'}}",
+    );
+    run(
+        &mut a,
+        "d",
+        &format!("{{insert: 'c', documents: [{many}]}}"),
+    );
+    assert_eq!(all(&mut b, "d", "{find: 'c', filter: {k: 7}}").len(), 1);
+    run(
+        &mut b,
+        "d",
+        "{update: 'c', updates: [{q: {k: {$lt: 10}}, u: {$set: {z: 1}}, multi: true}]}",
+    );
+    assert_eq!(all(&mut a, "d", "{find: 'c', filter: {z: 1}}").len(), 10);
+    // Dropped and made anew without a key.
+    run(&mut a, "d", "{drop: 'c'}");
+    run(&mut a, "d", "{insert: 'c', documents: [{_id: 1}]}");
+    assert_eq!(all(&mut b, "d", "{find: 'c'}").len(), 1);
+    run(&mut b, "d", "{insert: 'c', documents: [{_id: 2}]}");
+    run(&mut a, "d", "{dropDatabase: 1}");
+    assert!(all(&mut b, "d", "{find: 'c'}").is_empty());
+    assert!(all(&mut a, "config", "{find: 'collections'}").is_empty());
+    assert!(all(&mut a, "config", "{find: 'chunks'}").is_empty());
+    assert!(all(&mut a, "config", "{find: 'ddl'}").is_empty());
+}
+
+/// A retryable statement takes effect once, also where the router has to look for its document.
+#[test]
+fn a_repeated_statement_takes_effect_once() {
+    let cluster = Cluster::start(2, 1, 2);
+    let (mut a, mut b) = (cluster.connect(), cluster.routers[1].connect());
+    run(
+        &mut a,
+        "admin",
+        "{shardCollection: 'd.c', key: {k: 'hashed'}}",
+    );
+    let many = (0..40)
+        .map(|i| format!("{{_id: {i}, k: {i}, n: 0}}"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    run(
+        &mut a,
+        "d",
+        &format!("{{insert: 'c', documents: [{many}]}}"),
+    );
+    let session = Value::Binary {
+        subtype: 4,
+        bytes: &[7; 16],
+    };
+    let mut number_of = 0_i64;
+    let mut twice = |command: &str| {
+        number_of += 1;
+        let mut cmd = shell(command);
+        cmd.append("lsid", doc! { "id": session });
+        cmd.append("txnNumber", number_of);
+        let first = a.command("d", &cmd).unwrap();
+        (first, b.command("d", &cmd).unwrap())
+    };
+    for command in [
+        // After it the filter matches others.
+        "{update: 'c', updates: [{q: {n: 0}, u: {$inc: {n: 1}}}]}",
+        "{update: 'c', updates: [{q: {k: 3}, u: {$inc: {n: 100}}}, {q: {_id: 5}, u: {$inc: {n: 100}}}]}",
+        "{delete: 'c', deletes: [{q: {n: 0}, limit: 1}]}",
+        "{insert: 'c', documents: [{_id: 100, k: 1}, {_id: 101, k: 2}, {_id: 102, k: 3}], ordered: false}",
+        "{findAndModify: 'c', query: {n: 0}, sort: {_id: 1}, update: {$inc: {n: 10000}}}",
+    ] {
+        let (first, second) = twice(command);
+        let (n, again) = (first.as_doc().get("n"), second.as_doc().get("n"));
+        assert_eq!(
+            n.map(|v| v.to_display()),
+            again.map(|v| v.to_display()),
+            "{command}: {second:?}"
+        );
+        assert!(second.as_doc().get("writeErrors").is_none(), "{second:?}");
+    }
+    let sum = "{aggregate: 'c', pipeline: [{$group: {_id: null, n: {$sum: '$n'}, c: {$sum: 1}}}], cursor: {}}";
+    let found = all(&mut cluster.connect(), "d", sum);
+    assert_eq!(
+        found[0].as_doc().to_display(),
+        "{ _id: null, n: 10201, c: 42 }"
+    );
+}
+
+/// While routers write through, the collection is made, divided and dropped over and over. Nothing that was
+/// acknowledged is missing from the collection that it was written into, and nothing is there twice.
+#[test]
+fn writers_go_on_while_a_collection_is_divided() {
+    let cluster = Cluster::start(2, 1, 3);
+    for turn in 0..4 {
+        let ns = format!("c{turn}");
+        let mut c = cluster.connect();
+        run(&mut c, "d", &format!("{{create: '{ns}'}}"));
+        run(
+            &mut c,
+            "d",
+            &format!("{{createIndexes: '{ns}', indexes: [{{key: {{k: 1}}, name: 'k_1'}}]}}"),
+        );
+        let stop = AtomicBool::new(false);
+        let written: Vec<Vec<i64>> = thread::scope(|s| {
+            let writers: Vec<_> = (0..3_i64)
+                .map(|w| {
+                    let (ns, stop, router) = (&ns, &stop, &cluster.routers[w as usize]);
+                    s.spawn(move || {
+                        let mut c = router.connect();
+                        let mut mine = Vec::new();
+                        let mut next = w * 1_000_000;
+                        while !stop.load(SeqCst) {
+                            let docs = array![
+                                doc! { "_id": next, "k": next, "n": 0 },
+                                doc! { "_id": next + 1, "k": next + 1, "n": 0 }
+                            ];
+                            let insert = doc! { "insert": ns.as_str(), "documents": docs };
+                            let reply = c.command("d", &insert).unwrap();
+                            assert_eq!(number(&reply, "n"), 2, "{reply:?}");
+                            let update = doc! { "q": doc! { "_id": next }, "u": doc! { "$inc": doc! { "n": 1 } } };
+                            let update = doc! { "update": ns.as_str(), "updates": array![update] };
+                            assert_eq!(number(&c.command("d", &update).unwrap(), "n"), 1);
+                            let count = doc! { "count": ns.as_str(), "query": doc! { "_id": next } };
+                            assert_eq!(number(&c.command("d", &count).unwrap(), "n"), 1);
+                            mine.extend([next, next + 1]);
+                            next += 2;
+                        }
+                        mine
+                    })
+                })
+                .collect();
+            thread::sleep(Duration::from_millis(300));
+            let key = if turn % 2 == 0 { "{k: 1}" } else { "{_id: 1}" };
+            run(
+                &mut c,
+                "admin",
+                &format!("{{shardCollection: 'd.{ns}', key: {key}}}"),
+            );
+            thread::sleep(Duration::from_millis(300));
+            stop.store(true, SeqCst);
+            writers.into_iter().map(|w| w.join().unwrap()).collect()
+        });
+        let wanted: BTreeSet<i64> = written.into_iter().flatten().collect();
+        let found = all(
+            &mut c,
+            "d",
+            &format!("{{find: '{ns}', projection: {{n: 1}}}}"),
+        );
+        let ids: BTreeSet<i64> = found.iter().map(|d| number(d, "_id")).collect();
+        assert_eq!((found.len(), &ids), (wanted.len(), &wanted));
+        for d in &found {
+            assert_eq!(number(d, "n"), 1 - number(d, "_id") % 2, "{d:?}");
+        }
+    }
+}
+
+/// A router is killed at any moment of dividing and dropping. Another one finds the collection usable, with all its
+/// documents or dropped, and can go on.
+#[test]
+fn a_router_may_end_while_it_divides_or_drops() {
+    let mut cluster = Cluster::start(2, 1, 2);
+    let mut c = cluster.routers[1].connect();
+    for turn in 0..12_u64 {
+        let ns = format!("d.c{turn}");
+        let name = format!("c{turn}");
+        let filled = turn % 3 == 0;
+        if filled {
+            run(
+                &mut c,
+                "d",
+                &format!("{{insert: '{name}', documents: [{{_id: 1}}, {{_id: 2}}, {{_id: 3}}]}}"),
+            );
+        }
+        let drops = turn % 4 == 3;
+        if drops {
+            run(
+                &mut c,
+                "admin",
+                &format!("{{shardCollection: '{ns}', key: {{_id: 1}}}}"),
+            );
+        }
+        let mut dying = cluster.routers[0].connect();
+        let cmd = match drops {
+            true => shell(&format!("{{drop: '{name}'}}")),
+            false => shell(&format!("{{shardCollection: '{ns}', key: {{_id: 1}}}}")),
+        };
+        let db = if drops { "d" } else { "admin" };
+        let sent = thread::spawn(move || dying.command(db, &cmd).is_ok());
+        thread::sleep(Duration::from_millis(turn * 7));
+        cluster.routers[0].kill9();
+        let done = sent.join().unwrap();
+        // What the dead router has begun is settled after its lease has ended.
+        let begun = Instant::now();
+        let mut n = count_when_settled(&mut c, &name);
+        let was = if filled { 3 } else { 0 };
+        if drops {
+            assert!(n == was || n == 0, "turn {turn}: {n}");
+            assert!(!done || n == 0, "turn {turn}: dropped, and there are {n}");
+        } else {
+            assert_eq!(n, was, "turn {turn}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        run(
+            &mut c,
+            "admin",
+            &format!("{{shardCollection: '{ns}', key: {{_id: 1}}}}"),
+        );
+        for i in 10..15 {
+            run(
+                &mut c,
+                "d",
+                &format!("{{insert: '{name}', documents: [{{_id: {i}}}]}}"),
+            );
+            n += 1;
+        }
+        assert_eq!(
+            all(&mut c, "d", &format!("{{find: '{name}'}}")).len() as i64,
+            n
+        );
+        cluster.routers[0].start_again();
+    }
+}
+
+/// The number of documents, once no command is refused because a change is not settled.
+fn count_when_settled(c: &mut Connection, name: &str) -> i64 {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        match c.command("d", &doc! { "count": name }) {
+            Ok(reply) => return number(&reply, "n"),
+            Err(e) if e.code().0 == 13388 && Instant::now() < until => {}
+            Err(e) => panic!("{name}: {e}"),
+        }
+    }
+}
+
+#[test]
+fn explain_shows_the_shards() {
+    let cluster = Cluster::start(2, 1, 1);
+    let mut c = cluster.connect();
+    twins(&mut c, "{k: 'hashed'}");
+    let stage = |c: &mut Connection, inner: &str| {
+        let cmd = format!("{{explain: {inner}, verbosity: 'executionStats'}}");
+        let reply = run(c, "many", &cmd);
+        let planner = reply.as_doc().get_doc("queryPlanner").unwrap();
+        let plan = planner.get_doc("winningPlan").unwrap();
+        let shards = plan.get_array("shards").unwrap().values().count();
+        let stats = reply.as_doc().get_doc("executionStats").unwrap().to_buf();
+        (
+            plan.get_str("stage").unwrap().to_string(),
+            shards,
+            number(&stats, "nReturned"),
+        )
+    };
+    let of = |name: &str, shards, n| (name.to_string(), shards, n);
+    assert_eq!(
+        stage(&mut c, "{find: 'c', filter: {k: 14}}"),
+        of("SINGLE_SHARD", 1, 1)
+    );
+    assert_eq!(
+        stage(&mut c, "{find: 'c', filter: {x: 3}}"),
+        of("SHARD_MERGE", 2, 20)
+    );
+    assert_eq!(
+        stage(&mut c, "{find: 'c', sort: {x: 1}}"),
+        of("SHARD_MERGE_SORT", 2, 200)
+    );
+    let cmd = "{explain: {aggregate: 'c', pipeline: [{$group: {_id: '$x'}}], cursor: {}}}";
+    let reply = run(&mut c, "many", cmd);
+    let parts = reply.as_doc().get_doc("splitPipeline").unwrap();
+    assert!(parts.get_array("shardsPart").is_some() && parts.get_array("mergerPart").is_some());
+    assert_eq!(reply.as_doc().get_doc("shards").unwrap().iter().count(), 2);
+    let stats = run(&mut c, "many", "{collStats: 'c'}");
+    assert_eq!(
+        (number(&stats, "count"), number(&stats, "nchunks")),
+        (200, 2)
+    );
+    assert_eq!(
+        number(&run(&mut c, "admin", "{dataSize: 'many.c'}"), "numObjects"),
+        200
+    );
+    assert_eq!(
+        number(&run(&mut c, "many", "{validate: 'c'}"), "nrecords"),
+        200
+    );
+}
+
+/// What only members of the cluster may say is not taken from clients.
+#[test]
+fn clients_cannot_speak_as_routers() {
+    let cluster = Cluster::start(2, 1, 1);
+    let mut c = cluster.connect();
+    twins(&mut c, "{k: 'hashed'}");
+    for db in ["one", "many"] {
+        for stages in [
+            "[{$group: {_id: '$x', $willBeMerged: true}}]",
+            "[{$group: {_id: 1, $doingMerge: true}}]",
+        ] {
+            let cmd = format!(
+                "{{aggregate: 'c', pipeline: {stages}, cursor: {{}}, shardVersion: {{'$merges': true}}}}"
+            );
+            let e = c.command(db, &shell(&cmd)).expect_err(&cmd);
+            assert!(e.code().0 != 13388, "{cmd}: {e}");
+        }
+        let found = c.command(
+            db,
+            &shell("{find: 'c', filter: {k: 14}, sort: {k: 1}, shardVersion: {'$merges': true}}"),
+        );
+        // A server that is no shard does not take a version, and a router is none.
+        assert_eq!(found.expect_err("a version").code().0, 203);
+    }
+}
