@@ -11,6 +11,7 @@
 
 pub mod balance;
 pub mod catalog;
+pub mod commit;
 mod interval;
 mod key;
 mod presplit;
