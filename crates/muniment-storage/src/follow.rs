@@ -240,10 +240,10 @@ impl Store {
     }
 
     /// Lets views be opened at timestamps up to this many seconds before the commit point, if there are
-    /// other members: a read at a timestamp may reach this member when that timestamp is past. All
-    /// versions since then are kept.
-    pub fn keep_history(&self, secs: u32) {
-        self.inner.retention.keep_history(secs);
+    /// other members, or `even_alone`: a read at a timestamp, which may come from another server, may reach
+    /// this member when that timestamp is past. All versions since then are kept.
+    pub fn keep_history(&self, secs: u32, even_alone: bool) {
+        self.inner.retention.keep_history(secs, even_alone);
     }
 
     /// Says whether there are other members. Until it is called, there are.

@@ -3,11 +3,11 @@
 use super::{Reach, Router, SetPool};
 use crate::context::CommandContext;
 use crate::registry::Kind;
-use crate::router::sets::{Outgoing, Reply};
+use crate::sets::{Outgoing, Reply};
 use muniment_op::Interrupt;
 use muniment_storage::NOBODY;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
-use muniment_wire::{DocWriter, begin_request, client};
+use muniment_value::{Doc, DocBuf, Result, Value, doc};
+use muniment_wire::{DocWriter, begin_request};
 
 /// In shorter messages there is room for what a router adds.
 const ROOMY: usize = 47_990_000;
@@ -45,6 +45,31 @@ pub fn ask(
     Ok(reply)
 }
 
+/// Sends a primary a command of the router's own in the client's session; the reply, be it an error. It may be
+/// executed twice.
+///
+/// # Errors
+/// Those of the way there.
+pub fn ask_own(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    set: &SetPool,
+    body: Doc<'_>,
+) -> Result<Reply> {
+    let mut message = Vec::with_capacity(body.byte_len() + 256);
+    begin_request(&mut message, 1, 0)
+        .body_with(|w| write(cx, router, body, w))
+        .finish()?;
+    let out = Outgoing {
+        message: &message,
+        reach: Reach::Primary,
+        repeatable: true,
+    };
+    let reply = set.ask(&out, &**cx.op)?;
+    router.times.heard(reply.body.as_doc());
+    Ok(reply)
+}
+
 /// Runs a command of the router's own on a primary.
 ///
 /// # Errors
@@ -57,29 +82,9 @@ pub fn run(
     command: &DocBuf,
     repeatable: bool,
 ) -> Result<DocBuf> {
-    let mut message = Vec::new();
-    begin_request(&mut message, 1, 0)
-        .body_with(|w| {
-            w.elements(command.as_doc());
-            w.field("$db", db);
-            if let Some(time) = router.times.newest() {
-                w.field("$clusterTime", time);
-            }
-        })
-        .finish()?;
-    let out = Outgoing {
-        message: &message,
-        reach: Reach::Primary,
-        repeatable,
-    };
-    let reply = set.ask(&out, on)?.body;
+    let time = router.times.newest();
+    let reply = set.run(db, command, time, repeatable, on)?;
     router.times.heard(reply.as_doc());
-    client::check_ok(reply.as_doc())?;
-    // What the majority has not taken may be rolled back, and must not be relied on.
-    if let Some(e) = reply.as_doc().get_doc("writeConcernError") {
-        let code = client::code_of(e).unwrap_or(Code::WriteConcernFailed);
-        return Err(Error::new(code, e.get_str("errmsg").unwrap_or_default()));
-    }
     Ok(reply)
 }
 

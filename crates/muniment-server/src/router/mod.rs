@@ -13,26 +13,27 @@ pub mod catalog;
 mod cursors;
 pub mod databases;
 pub mod forward;
+pub mod over_shards;
 mod place;
 mod presence;
 pub mod relay;
-mod sets;
+mod statements;
 mod times;
 mod transactions;
 
 use crate::options::{ClusterRole, ServerOptions};
+use crate::sets::Sets;
 use accounts::Accounts;
 use catalog::Catalog;
 use cursors::Cursors;
 use muniment_member::Trust;
-use sets::Sets;
 use std::sync::Arc;
 use times::Times;
 use transactions::Transactions;
 
+pub use crate::sets::{Reach, SetPool};
 pub use accounts::keep as keep_accounts;
 pub use presence::keep as keep_presence;
-pub use sets::{Reach, SetPool};
 
 /// What a router has beside the parts of other servers.
 pub struct Router {

@@ -381,17 +381,22 @@ fn a_view_sees_what_was_committed_at_its_time() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let c = filled(&store);
-    store.keep_history(60);
+    store.keep_history(60, false);
     let early = store.snapshot();
     let at = prepare(&store, &c, 1);
     let undecided = store.snapshot();
     assert!(undecided.timestamp() >= at);
     // One before it does not wait; one after it does, and can be ended.
     assert_eq!(
-        of(&store.as_decided(early.clone(), NEVER).unwrap(), &c),
+        of(
+            &store
+                .as_decided(early.clone(), early.timestamp(), NEVER)
+                .unwrap(),
+            &c
+        ),
         before()
     );
-    let late = store.as_decided(undecided.clone(), &Within::ms(30));
+    let late = store.as_decided(undecided.clone(), undecided.timestamp(), &Within::ms(30));
     assert_eq!(late.err().map(|e| e.code()), Some(Code::MaxTimeMSExpired));
     let other = prepare_other(&store, &c);
     insert(&store, &c, doc! { "_id": 60, "u": 60 }).unwrap();
@@ -400,7 +405,9 @@ fn a_view_sees_what_was_committed_at_its_time() {
     let ended = AtomicBool::new(false);
     let seen = std::thread::scope(|s| {
         let waits = s.spawn(|| {
-            let view = store.as_decided(between.clone(), NEVER).unwrap();
+            let view = store
+                .as_decided(between.clone(), between.timestamp(), NEVER)
+                .unwrap();
             assert!(ended.load(SeqCst));
             of(&view, &c)
         });
@@ -419,11 +426,23 @@ fn a_view_sees_what_was_committed_at_its_time() {
     assert_eq!(seen, wanted);
     // Their commit time is later than this view.
     assert!(undecided.timestamp() < other);
-    let view = store.as_decided(undecided.clone(), NEVER).unwrap();
+    let view = store
+        .as_decided(undecided.clone(), undecided.timestamp(), NEVER)
+        .unwrap();
     assert_eq!(of(&view, &c), before());
-    assert_eq!(of(&store.as_decided(early, NEVER).unwrap(), &c), before());
+    assert_eq!(
+        of(
+            &store
+                .as_decided(early.clone(), early.timestamp(), NEVER)
+                .unwrap(),
+            &c
+        ),
+        before()
+    );
     // A transaction at that time sees the same, and must not write what was changed after its view.
-    let view = store.as_decided(between.clone(), NEVER).unwrap();
+    let view = store
+        .as_decided(between.clone(), between.timestamp(), NEVER)
+        .unwrap();
     let t = store.begin_transaction(Duration::from_millis(5), Some(view));
     assert_eq!(of(&t.snapshot().unwrap(), &c), wanted);
     assert_eq!(
@@ -432,7 +451,11 @@ fn a_view_sees_what_was_committed_at_its_time() {
     );
     let t = store.begin_transaction(
         Duration::from_millis(5),
-        Some(store.as_decided(between.clone(), NEVER).unwrap()),
+        Some(
+            store
+                .as_decided(between.clone(), between.timestamp(), NEVER)
+                .unwrap(),
+        ),
     );
     set(&store, &c, &t, 3, 300).unwrap();
     wanted[2].1 = 300;

@@ -570,7 +570,7 @@ fn history_is_kept_by_the_time_that_passes() {
     let clock = Arc::new(ByHand::new(1_700_000_000_000));
     for run in 0..2 {
         let store = with_clock(dir.path(), &clock, true);
-        store.keep_history(10);
+        store.keep_history(10, false);
         let commit = || {
             let at = commits(&store);
             let index = store.position().unwrap().appended.index;

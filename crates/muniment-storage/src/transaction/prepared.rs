@@ -35,6 +35,9 @@ const MOST: usize = 8192;
 const PER_ENTRY: usize = 400;
 const PER_LATCH: usize = 48;
 
+/// Bytes of memory that a transaction takes that ended, beside its writes.
+const PER_PAST: usize = 80;
+
 /// At most this many bytes are kept of transactions that ended, for views before their end.
 const MOST_ENDED: usize = 64 << 20;
 
@@ -251,8 +254,11 @@ pub(super) struct Past<W> {
 struct State<W> {
     rows: HashMap<TransactionId, Entry>,
     bytes: usize,
+    /// In the order of their records.
     past: VecDeque<Past<W>>,
     past_bytes: usize,
+    /// Of so many at the front of `past` the writes are not kept any more.
+    emptied: usize,
     share: Share,
 }
 
@@ -285,6 +291,7 @@ impl<W> Prepared<W> {
                 bytes: 0,
                 past: VecDeque::new(),
                 past_bytes: 0,
+                emptied: 0,
                 share: Share::new(ledger, Account::Transactions),
             }),
             any: AtomicUsize::new(0),
@@ -342,8 +349,7 @@ impl<W> Prepared<W> {
         let gone = state.rows.remove(id);
         state.bytes -= gone.as_ref().map_or(0, |entry| entry.bytes);
         if let Outcome::Commit(from) = outcome {
-            state.past_bytes += bytes;
-            state.past.push_back(Past {
+            state.keep(Past {
                 from,
                 until: at,
                 writes: Some(writes),
@@ -386,8 +392,9 @@ impl<W> Prepared<W> {
     /// What `find` makes of the transactions that are committed at this time, and whose records are later.
     pub(super) fn past<T>(&self, at: Timestamp, find: impl FnOnce(Vec<&Past<W>>) -> T) -> T {
         let state = self.state.lock();
-        let past = state.past.iter();
-        find(past.filter(|p| p.from <= at && at < p.until).collect())
+        let later = state.past.partition_point(|p| p.until <= at);
+        let past = state.past.range(later..);
+        find(past.filter(|p| p.from <= at).collect())
     }
 
     /// The transactions that are prepared.
@@ -455,21 +462,28 @@ impl<W> Prepared<W> {
 }
 
 impl<W> State<W> {
+    /// Keeps a transaction that ended. They come in the order of their records, but for those of commits that
+    /// are applied at once.
+    fn keep(&mut self, past: Past<W>) {
+        let place = self.past.partition_point(|p| p.until < past.until);
+        self.emptied += usize::from(place < self.emptied);
+        self.past_bytes += PER_PAST + past.bytes;
+        self.past.insert(place, past);
+    }
+
     fn forget(&mut self, oldest: Timestamp) {
-        let mut bytes = 0;
-        self.past.retain(|p| {
-            let stays = p.until > oldest;
-            bytes += if stays { p.bytes } else { 0 };
-            stays
-        });
-        for past in self.past.iter_mut() {
-            if bytes <= MOST_ENDED {
-                break;
-            }
-            bytes -= std::mem::take(&mut past.bytes);
-            past.writes = None;
+        while self.past.front().is_some_and(|p| p.until <= oldest) {
+            let gone = self.past.pop_front();
+            self.past_bytes -= gone.map_or(0, |p| PER_PAST + p.bytes);
+            self.emptied = self.emptied.saturating_sub(1);
         }
-        self.past_bytes = bytes;
+        while self.past_bytes > MOST_ENDED
+            && let Some(past) = self.past.get_mut(self.emptied)
+        {
+            self.past_bytes -= std::mem::take(&mut past.bytes);
+            past.writes = None;
+            self.emptied += 1;
+        }
     }
 }
 
@@ -478,6 +492,41 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::commit::ops::{Encoder, HEAD};
+
+    #[test]
+    fn what_is_kept_of_the_past_is_bounded() {
+        let ledger = Arc::<Ledger>::default();
+        let prepared = Prepared::<u64>::new(&ledger);
+        let id = TransactionId {
+            session: SessionKey::of_nobody([3; 16]),
+            number: 1,
+        };
+        let end = |until: u64, oldest: u64| {
+            let commit = Outcome::Commit(Timestamp(until - 3));
+            let writes = (until, MOST_ENDED / 4);
+            prepared.leave(&id, commit, Timestamp(until), writes, Timestamp(oldest));
+        };
+        let at = |at: u64| {
+            prepared.past(Timestamp(at), |past| {
+                past.iter().map(|p| p.writes).collect::<Vec<_>>()
+            })
+        };
+        for until in [10, 30, 20, 40] {
+            end(until, 0);
+        }
+        assert_eq!(
+            (at(6), at(7), at(9), at(10)),
+            (vec![], vec![None], vec![None], vec![])
+        );
+        assert_eq!((at(19), at(29)), (vec![Some(20)], vec![Some(30)]));
+        end(42, 0);
+        assert_eq!((at(19), at(39)), (vec![None], vec![Some(40), Some(42)]));
+        prepared.forget(Timestamp(30));
+        assert_eq!((at(29), at(39)), (vec![], vec![Some(40), Some(42)]));
+        prepared.forget(Timestamp(42));
+        assert!(prepared.is_empty());
+        assert!(ledger.figures(Account::Transactions).used < 1 << 16);
+    }
 
     #[test]
     fn rows_are_read_as_they_were_written_and_nothing_else_is() {

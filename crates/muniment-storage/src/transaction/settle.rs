@@ -24,15 +24,20 @@ use muniment_value::Result;
 use std::sync::Arc;
 
 impl Store {
-    /// The view for a read at its time, which sees transactions over several logs by their commit times. It
-    /// waits for those that are not decided yet.
+    /// The view for a read at this time, which sees transactions over several logs by their commit times. It
+    /// waits for those that are not decided yet. The view may be of an earlier time if nothing was committed
+    /// here in between; what other logs have decided in between counts.
     ///
     /// # Errors
     /// 246 SnapshotUnavailable if the writes of one that it has to see are not kept any more; what
     /// `interrupt` says while it waits.
-    pub fn as_decided(&self, view: Snapshot, interrupt: &dyn Interrupt) -> Result<Snapshot> {
+    pub fn as_decided(
+        &self,
+        view: Snapshot,
+        at: Timestamp,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Snapshot> {
         let inner = &self.inner;
-        let at = view.timestamp();
         if inner.prepared.is_empty() {
             return Ok(view);
         }
@@ -42,17 +47,19 @@ impl Store {
     }
 
     /// Waits until the transactions are decided that were prepared at this time or before it, and what has
-    /// become of them is visible: for a read of the present that must not miss anything up to this time.
+    /// become of them is visible: for a read of the present that must not miss anything up to this time. True
+    /// if there was any of late.
     ///
     /// # Errors
     /// What `interrupt` says.
-    pub fn wait_until_decided(&self, at: Timestamp, interrupt: &dyn Interrupt) -> Result<()> {
+    pub fn wait_until_decided(&self, at: Timestamp, interrupt: &dyn Interrupt) -> Result<bool> {
         let inner = &self.inner;
         if inner.prepared.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         inner.wait_decided(at, interrupt)?;
-        inner.wait_visible(interrupt)
+        inner.wait_visible(interrupt)?;
+        Ok(true)
     }
 }
 
