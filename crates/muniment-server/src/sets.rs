@@ -6,7 +6,7 @@
 
 use crate::options::SetAddress;
 use muniment_member::{Caller, Trust};
-use muniment_op::Interrupt;
+use muniment_op::{Interrupt, Sleepers};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value};
 use muniment_wire::client::{check_ok, code_of};
 use muniment_wire::{Connection, begin_request};
@@ -130,6 +130,36 @@ pub struct Outgoing<'m> {
     pub reach: Reach<'m>,
     /// It may be sent again though it may have been executed.
     pub repeatable: bool,
+}
+
+/// An operation that may go on until some time at most.
+pub struct Until<'i> {
+    /// The operation.
+    pub on: &'i dyn Interrupt,
+    /// The latest time.
+    pub until: Instant,
+}
+
+impl Interrupt for Until<'_> {
+    fn check(&self) -> Result<()> {
+        self.on.check()?;
+        match Instant::now() < self.until {
+            true => Ok(()),
+            false => Err(Error::new(
+                Code::ExceededTimeLimit,
+                "a member of another set has not answered in time",
+            )),
+        }
+    }
+
+    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
+        self.on.sleepers(show);
+    }
+
+    fn wakes_at(&self) -> Option<Instant> {
+        let sooner = self.on.wakes_at();
+        Some(sooner.map_or(self.until, |at| at.min(self.until)))
+    }
 }
 
 /// A reply, and the member that gave it.

@@ -280,8 +280,34 @@ fn kill_and_start(cluster: &mut Cluster, shard: usize) {
     let set = &mut cluster.shards[shard];
     let primary = set.primary();
     set.members[primary].kill9();
+    if set.members.len() > 1 {
+        set.primary();
+    }
     set.members[primary].start_again();
     set.primary();
+}
+
+/// Commits a transaction of which the second shard does not learn the decision, whoever asks whom.
+fn commit_unheard(cluster: &Cluster, s: &mut Session<'_>) {
+    fail(cluster, 1, "_clusterResolve", true);
+    fail(cluster, 0, "_clusterDecision", true);
+    s.begin("");
+    s.add("a", 0, 5).unwrap();
+    s.add("b", 0, -5).unwrap();
+    s.commit().unwrap();
+    assert_eq!(figure(&cluster.shards[1], "currentPrepared"), 1);
+    assert_eq!(now(cluster), [105, 100]);
+}
+
+fn nothing_stays(cluster: &Cluster) {
+    for shard in &cluster.shards {
+        until("a decision stays", || {
+            let mut c = shard.connect(0);
+            let all = shell("{find: 'transaction_coordinators'}");
+            c.find_all("config", &all).unwrap().is_empty()
+        });
+        assert_eq!(figure(shard, "currentPrepared"), 0);
+    }
 }
 
 /// The coordinator is killed after its decision, before the other shard has heard of it.
@@ -290,53 +316,47 @@ fn a_decision_outlives_its_coordinator() {
     let mut cluster = start(1, 1, 2);
     let mut c = cluster.connect();
     let mut s = Session::new(&mut c, 1);
-    fail(&cluster, 1, "_clusterResolve", true);
-    s.begin("");
-    s.add("a", 0, 5).unwrap();
-    s.add("b", 0, -5).unwrap();
-    s.commit().unwrap();
+    commit_unheard(&cluster, &mut s);
     kill_and_start(&mut cluster, 0);
+    fail(&cluster, 0, "_clusterDecision", true);
     fail(&cluster, 1, "_clusterResolve", false);
     until("the other shard hears nothing", || {
         now(&cluster) == [105, 95]
     });
     s.commit().unwrap();
-    for shard in &cluster.shards {
-        until("a decision stays", || {
-            let mut c = shard.connect(0);
-            let rows = c
-                .find_all("config", &shell("{find: 'transaction_coordinators'}"))
-                .unwrap();
-            rows.is_empty()
-        });
-        assert_eq!(figure(shard, "currentPrepared"), 0);
-    }
+    nothing_stays(&cluster);
 }
 
-/// A participant is killed after its vote. It asks when it is back, and holds what it has prepared until then.
+/// What is prepared outlives the end of sessions, the time limit of transactions and the process. A participant
+/// that hears nothing asks.
 #[test]
-fn a_participant_that_was_killed_asks_for_the_decision() {
+fn a_participant_holds_what_it_has_prepared_and_asks() {
     let mut cluster = start(1, 1, 2);
-    let mut c = cluster.connect();
+    let (mut c, mut d) = (cluster.connect(), cluster.connect());
     let mut s = Session::new(&mut c, 1);
-    fail(&cluster, 1, "_clusterResolve", true);
-    s.begin("");
-    s.add("a", 0, 5).unwrap();
-    s.add("b", 0, -5).unwrap();
-    s.commit().unwrap();
-    // A read at a time waits for it, and ends in time; a read of the present does not.
-    let mut d = cluster.connect();
-    let at = "readConcern: {level: 'snapshot'}, maxTimeMS: 300";
-    let first = d.command(
-        "b",
-        &shell(&format!("{{find: 'c', filter: {{_id: 0}}, {at}}}")),
+    commit_unheard(&cluster, &mut s);
+    let mut direct = cluster.shards[1].connect(0);
+    run(
+        &mut direct,
+        "admin",
+        "{setParameter: 1, transactionLifetimeLimitSeconds: 1}",
     );
-    if let Err(e) = &first {
-        assert_eq!(e.code(), Code::MaxTimeMSExpired);
-    }
+    run(&mut direct, "admin", "{killAllSessions: []}");
+    let began = Instant::now();
+    // A read at a time waits for the decision, as does a write to what is prepared; a read of the present does not.
+    let at = "readConcern: {level: 'snapshot'}, maxTimeMS: 1500";
+    let find = format!("{{find: 'c', filter: {{_id: 0}}, {at}}}");
+    assert_eq!(code(d.command("b", &shell(&find))), 50);
+    let update = "{update: 'c', updates: [{q: {_id: 0}, u: {$inc: {n: 1}}}], maxTimeMS: 1000}";
+    assert_eq!(code(d.command("b", &shell(update))), 50);
+    assert!(began.elapsed() > Duration::from_secs(2));
+    assert_eq!(figure(&cluster.shards[1], "currentPrepared"), 1);
     kill_and_start(&mut cluster, 1);
+    fail(&cluster, 1, "_clusterResolve", true);
+    fail(&cluster, 0, "_clusterDecision", false);
     until("it does not ask", || now(&cluster) == [105, 95]);
-    assert_eq!(figure(&cluster.shards[1], "currentPrepared"), 0);
+    fail(&cluster, 1, "_clusterResolve", false);
+    nothing_stays(&cluster);
 }
 
 /// The coordinator is killed before it has decided, when the other shard has voted.
@@ -428,7 +448,17 @@ fn sum(s: &mut Session<'_>) -> Result<i64> {
 /// Money moves between the shards, whose primaries are killed. Each snapshot sees all of it.
 #[test]
 fn no_money_is_lost_or_made_while_shards_are_killed() {
-    let mut cluster = start(1, 2, ACCOUNTS);
+    bank(1);
+}
+
+/// The same with an election after each kill.
+#[test]
+fn no_money_is_lost_or_made_while_others_become_primary() {
+    bank(3);
+}
+
+fn bank(members: usize) {
+    let mut cluster = start(members, 2, ACCOUNTS);
     let all = 2 * 100 * ACCOUNTS as i64;
     let seed = std::env::var("MUNIMENT_SEED")
         .ok()

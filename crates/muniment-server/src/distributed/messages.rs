@@ -2,13 +2,13 @@
 
 use crate::generic::session_key;
 use crate::options::SetAddress;
+use crate::sets::Until;
 use crate::state::ServerState;
 use muniment_exec::{OpContext, session_doc};
 use muniment_member::times_of;
-use muniment_op::{Interrupt, Sleepers};
 use muniment_shard::commit::{Decision, Vote};
 use muniment_storage::{Timestamp, TransactionId};
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{Doc, DocBuf, Error, Result, Value, doc};
 use std::time::Instant;
 
 /// The fields that name a transaction.
@@ -77,34 +77,6 @@ fn vote_of(d: Doc<'_>) -> Result<Vote<Timestamp>> {
         (Some("committed"), _) => Ok(Vote::Committed),
         (Some("aborted"), _) => Ok(Vote::Refused),
         _ => Err(Error::internal("a participant has not voted")),
-    }
-}
-
-/// An operation that may go on until some time at most.
-struct Until<'i> {
-    on: &'i dyn Interrupt,
-    until: Instant,
-}
-
-impl Interrupt for Until<'_> {
-    fn check(&self) -> Result<()> {
-        self.on.check()?;
-        match Instant::now() < self.until {
-            true => Ok(()),
-            false => Err(Error::new(
-                Code::ExceededTimeLimit,
-                "a member of another set has not answered in time",
-            )),
-        }
-    }
-
-    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
-        self.on.sleepers(show);
-    }
-
-    fn wakes_at(&self) -> Option<Instant> {
-        let sooner = self.on.wakes_at();
-        Some(sooner.map_or(self.until, |at| at.min(self.until)))
     }
 }
 

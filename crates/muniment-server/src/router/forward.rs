@@ -49,12 +49,13 @@ pub fn ask(
 /// executed twice.
 ///
 /// # Errors
-/// Those of the way there.
+/// Those of the way there; what `on` says.
 pub fn ask_own(
     cx: &CommandContext<'_>,
     router: &Router,
     set: &SetPool,
     body: Doc<'_>,
+    on: &dyn Interrupt,
 ) -> Result<Reply> {
     let mut message = Vec::with_capacity(body.byte_len() + 256);
     begin_request(&mut message, 1, 0)
@@ -65,7 +66,7 @@ pub fn ask_own(
         reach: Reach::Primary,
         repeatable: true,
     };
-    let reply = set.ask(&out, &**cx.op)?;
+    let reply = set.ask(&out, on)?;
     router.times.heard(reply.body.as_doc());
     Ok(reply)
 }

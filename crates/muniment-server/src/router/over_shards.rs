@@ -149,7 +149,7 @@ fn named_set(cx: &CommandContext<'_>, router: &Router, name: &str) -> Result<Arc
 /// 251 if it was not committed; the shard's.
 fn recover(cx: &CommandContext<'_>, router: &Router, set: &SetPool) -> Result<bool> {
     let number = cx.generic.txn_number.unwrap_or_default();
-    let reply = ask_own(cx, router, set, abort_of(cx).as_doc())?;
+    let reply = ask_own(cx, router, set, abort_of(cx).as_doc(), &**cx.op)?;
     match client::check_ok(reply.body.as_doc()) {
         Err(e) if e.code() == Code::TransactionCommitted => Ok(false),
         // The shard coordinates it, or waits for the one that does.

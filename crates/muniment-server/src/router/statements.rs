@@ -5,10 +5,14 @@ use super::forward::{ask, ask_own};
 use super::transactions::{Id, Known};
 use super::{Reach, Router, SetPool};
 use crate::context::CommandContext;
-use crate::sets::Reply;
+use crate::sets::{Reply, Until};
 use muniment_value::{Doc, DocBuf, Result, doc};
 use muniment_wire::client;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The longest time for which a shard is told to abort its part.
+const ABORTING: Duration = Duration::from_secs(2);
 
 /// Sends a statement of a transaction to a shard, which begins its part if it has none yet.
 ///
@@ -67,7 +71,11 @@ fn first_of_part(body: Doc<'_>, concern: Option<DocBuf>) -> DocBuf {
 pub fn abort(cx: &CommandContext<'_>, router: &Router, known: &Known) {
     let abort = abort_of(cx);
     for part in &known.parts {
-        let _ = ask_own(cx, router, &part.set, abort.as_doc());
+        let on = Until {
+            on: &**cx.op,
+            until: Instant::now() + ABORTING,
+        };
+        let _ = ask_own(cx, router, &part.set, abort.as_doc(), &on);
     }
 }
 
