@@ -22,12 +22,13 @@ const UNKNOWN: usize = 64 << 20;
 type Job = fn(&Arc<ServerState>);
 
 /// The threads and their names.
-pub const THREADS: [(&str, Job); 8] = [
+pub const THREADS: [(&str, Job); 9] = [
     ("memory", crate::memory::keep_to_goal),
     ("housekeeping", keep_house),
     ("expiry", end_what_is_old),
     ("accounts", crate::router::keep_accounts),
     ("router", crate::router::keep_presence),
+    ("transactions", crate::distributed::keep_going),
     ("ttl", expire_documents),
     ("sessions", keep_sessions),
     ("watch", crate::watch::keep_watch),

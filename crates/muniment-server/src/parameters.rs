@@ -2,6 +2,7 @@
 //!
 //! Invariant: a parameter that is not listed here is an error, at start and at run time.
 
+use crate::options::ClusterRole;
 use crate::state::ServerState;
 use muniment_logger::Logger;
 use muniment_member::{MemberParameters, Preference, Routes};
@@ -496,13 +497,14 @@ pub const ALL: &[Parameter] = &[
     },
     Parameter {
         name: "munimentVersionHistorySeconds",
-        doc: "Seconds for which a member of a set with others can be read at a time that nobody has read at here before",
+        doc: "Seconds for which a shard, or a member of a set with others, can be read at a time that nobody has read at here before",
         get: |s| v(s.parameters.history_secs.load(Relaxed) as i32),
         set: Set::Int(|p| &p.history_secs, 0, 86_400),
         apply: |s| {
             let secs = s.parameters.history_secs.load(Relaxed);
             let secs = u32::try_from(secs).unwrap_or(0);
-            s.engine.store.keep_history(secs);
+            let of_cluster = s.options.role == ClusterRole::Shard;
+            s.engine.store.keep_history(secs, of_cluster);
         },
     },
     Parameter {

@@ -51,13 +51,16 @@ impl Snapshots {
         match concern.and_then(|c| Some((c, c.get_str("level")?))) {
             Some((concern, "snapshot")) => {
                 let at = concern.get("atClusterTime").map(times_of);
-                op.pin(match at {
+                let view = match at {
                     Some(at) => self.at(server, at, op)?,
                     None => match store.majority_snapshot()? {
                         Some(view) => self.keep(view),
                         None => self.view(store, None)?,
                     },
-                });
+                };
+                // Other shards may be read at the same time.
+                let at = at.unwrap_or(view.timestamp());
+                op.pin(store.as_decided(view, at, op)?);
             }
             // The majority may have less than this member. For a linearizable read, `replica_set::admit` has
             // ensured that the majority's view is not older than the read.
@@ -71,12 +74,22 @@ impl Snapshots {
         Ok(())
     }
 
-    /// A view of a point in time. It is returned after the majority of the set has everything up to that
-    /// point.
+    /// A view of a point in time, which sees transactions over several shards by their commit times. It is
+    /// returned after the majority of the set has everything up to that point.
     ///
     /// # Errors
-    /// Those of [`Snapshots::view`]; those of `interrupt`.
+    /// Those of [`Snapshots::view`]; 246 SnapshotUnavailable; those of `interrupt`.
     pub fn at(
+        &self,
+        server: &ServerState,
+        at: Timestamp,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Snapshot> {
+        let view = self.complete(server, at, interrupt)?;
+        server.engine.store.as_decided(view, at, interrupt)
+    }
+
+    fn complete(
         &self,
         server: &ServerState,
         at: Timestamp,

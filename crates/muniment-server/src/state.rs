@@ -6,6 +6,7 @@ use crate::audit::Audit;
 use crate::auth::Auth;
 use crate::concern::WriteConcern;
 use crate::connections::Connections;
+use crate::distributed::running::Distributed;
 use crate::failpoint::FailPoints;
 use crate::metrics::Metrics;
 use crate::options::{ClusterRole, ServerOptions};
@@ -57,6 +58,8 @@ pub struct ServerState {
     pub snapshots: Snapshots,
     /// Transactions of sessions.
     pub transactions: Transactions,
+    /// Transactions over several shards.
+    pub distributed: Distributed,
     /// `topologyVersion`.
     pub topology: Arc<Topology>,
     /// The replica set that the server is a member of.
@@ -139,6 +142,7 @@ impl ServerState {
             sessions: Sessions::new(&parts.engine.memory),
             snapshots: Snapshots::default(),
             transactions: Transactions::default(),
+            distributed: Distributed::new(&parts.trust, parts.port),
             topology,
             engine: parts.engine,
             replica_set: name.map(|name| Arc::new(ReplicaSet::new(name, home))),

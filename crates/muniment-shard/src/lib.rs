@@ -2,7 +2,8 @@
 //! and which parts a query can reach.
 //!
 //! A [`ShardKey`] turns a document into bytes whose order is the order of keys. A [`RangeTable`] divides these
-//! bytes into ranges and names the shard of each. [`targets()`] turns a filter into [`Interval`]s of them.
+//! bytes into ranges and names the shard of each. [`targets()`] turns a filter into [`Interval`]s of them. A
+//! [`Coordinator`](commit::Coordinator) decides how a transaction over several shards ends.
 //!
 //! Invariants: nothing here does I/O or reads a clock; nothing panics on any input; every key belongs to
 //! exactly one range of a table; no document that a filter matches lies outside the filter's intervals.
@@ -11,6 +12,7 @@
 
 pub mod balance;
 pub mod catalog;
+pub mod commit;
 mod interval;
 mod key;
 mod presplit;

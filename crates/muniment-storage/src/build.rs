@@ -687,7 +687,7 @@ impl Latched<'_> {
                 Tried::Busy => {
                     let busy = hash;
                     for hash in self.held.drain(before..) {
-                        self.latches.unlock(hash);
+                        self.latches.unlock(hash, self.owner);
                     }
                     return Err(*busy);
                 }
@@ -700,7 +700,7 @@ impl Latched<'_> {
 impl Drop for Latched<'_> {
     fn drop(&mut self) {
         for hash in self.held.drain(..) {
-            self.latches.unlock(hash);
+            self.latches.unlock(hash, self.owner);
         }
     }
 }

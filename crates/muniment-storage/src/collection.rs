@@ -115,6 +115,9 @@ pub(crate) struct Flow {
 pub(crate) struct Append {
     /// `None`: not read from the disk yet. Empty: there was never a record.
     pub max: Option<Vec<u8>>,
+    /// The greatest `_id` of inserts that are prepared: `max` is at least this when it is read, although no
+    /// tree has it yet.
+    pub prepared: Vec<u8>,
     /// The last number that was given to a record. It never falls: a number is not given again, even if
     /// its document is gone.
     pub last: u64,
@@ -470,6 +473,17 @@ impl Collection {
             if append.max.as_ref().is_some_and(|max| key > *max) {
                 append.max = Some(key);
             }
+        }
+    }
+
+    /// Notes that a prepared transaction inserts a document: neither its number nor its `_id` is free,
+    /// although the document is not there yet.
+    pub(crate) fn saw_prepared(&self, record_key: &[u8], doc: Doc<'_>) {
+        self.saw_insert(record_key, doc);
+        let key = doc.get("_id").map(|id| self.id_key(id));
+        let mut append = self.append();
+        if let Some(key) = key.filter(|key| append.max.is_none() && *key > append.prepared) {
+            append.prepared = key;
         }
     }
 

@@ -18,6 +18,7 @@ use crate::inner::Inner;
 use crate::keys;
 use crate::sessions::SESSIONS;
 use crate::store::{Store, damaged};
+use crate::transaction::PREPARED;
 use crate::view::Snapshot;
 use bytes::Bytes;
 use muniment_log::Position;
@@ -201,7 +202,7 @@ impl Inner {
         interrupt: &dyn Interrupt,
     ) -> Result<(Meta, BTreeSet<u32>)> {
         let mut rows = BTreeMap::new();
-        let mut trees = BTreeSet::from([SESSIONS]);
+        let mut trees = BTreeSet::from([PREPARED, SESSIONS]);
         let mut all = range(view, keys::META, Bytes::new())?;
         while let Some((key, value)) = all.next(interrupt)? {
             match key.first() {

@@ -20,7 +20,7 @@ use crate::inner::Inner;
 use crate::sessions::LITTLE;
 use crate::store::{Store, position};
 use crate::view::Snapshot;
-use crate::watch::Awaited;
+use crate::watch::{Awaited, UntilClosed};
 use muniment_io::Timestamp;
 use muniment_log::{Log, Position, Reader, Record};
 use muniment_op::{Interrupt, NeverInterrupted};
@@ -108,6 +108,7 @@ impl Store {
         if !inner.door.is_closed() {
             return Err(Error::internal("the door is open already"));
         }
+        inner.hold_prepared(&UntilClosed(&inner.watch))?;
         // Both lists are taken before the door opens. A build or transaction that begins afterwards is
         // ended by the operation that began it.
         let builds = inner.unfinished_builds();
@@ -239,10 +240,10 @@ impl Store {
     }
 
     /// Lets views be opened at timestamps up to this many seconds before the commit point, if there are
-    /// other members: a read at a timestamp may reach this member when that timestamp is past. All
-    /// versions since then are kept.
-    pub fn keep_history(&self, secs: u32) {
-        self.inner.retention.keep_history(secs);
+    /// other members, or `even_alone`: a read at a timestamp, which may come from another server, may reach
+    /// this member when that timestamp is past. All versions since then are kept.
+    pub fn keep_history(&self, secs: u32, even_alone: bool) {
+        self.inner.retention.keep_history(secs, even_alone);
     }
 
     /// Says whether there are other members. Until it is called, there are.
@@ -444,7 +445,11 @@ pub fn only_frees(payload: &[u8]) -> bool {
         match ops.next() {
             Ok(None) => return true,
             Ok(Some(
-                Op::Insert { .. } | Op::Replace { .. } | Op::Diff { .. } | Op::Entries { .. },
+                Op::Insert { .. }
+                | Op::Replace { .. }
+                | Op::Diff { .. }
+                | Op::Entries { .. }
+                | Op::Prepare { .. },
             ))
             | Err(_) => return false,
             // A findAndModify that removes a document writes it down whole, for a retry.
@@ -519,7 +524,7 @@ impl Inner {
         };
         self.door.count(record.payload.len());
         let accounts = self.catalog.accounts.now();
-        let applied = match self.apply(record.at, record.payload) {
+        let mut applied = match self.apply(record.at, record.payload) {
             Ok(applied) => applied,
             Err(e) => {
                 eprintln!(
@@ -533,6 +538,7 @@ impl Inner {
         self.followed.add(&applied.ops, record.payload.len());
         self.rely_on(&applied);
         self.trees.views().advance(record.at);
+        self.release(&mut applied);
         let mut touched = applied.collections.iter().map(|(c, _)| c.id);
         if touched.any(|id| accounts.has(id)) || self.catalog.accounts.now() != accounts {
             self.catalog.accounts.changed();

@@ -19,9 +19,10 @@ use crate::places::Places;
 use crate::retention::{Retention, Window};
 use crate::space::{SpaceGuard, disk_space, part_of};
 use crate::store::{damaged, position};
+use crate::transaction::{Prepared, Writes};
 use crate::unit::Units;
 use crate::view::Snapshot;
-use crate::watch::Watch;
+use crate::watch::{UntilClosed, Watch};
 use muniment_io::{Disk, Space, Timestamp};
 use muniment_log::{Log, LogOptions, Position};
 use muniment_op::Interrupt;
@@ -41,6 +42,8 @@ pub(crate) struct Inner {
     pub catalog: Catalog,
     /// The latches and numbers that write units share.
     pub units: Units,
+    /// The prepared transactions, which other members of the cluster will decide.
+    pub prepared: Prepared<Writes>,
     /// Lets a cut or fsyncLock keep all commits out.
     pub cuts: Cuts,
     /// Says how long old versions and old records are kept.
@@ -89,6 +92,7 @@ impl Inner {
             door: Door::new(Position::default(), None, 0),
             catalog: Catalog::default(),
             units: Units::new(options.key_limits),
+            prepared: Prepared::new(&home.ledger),
             cuts: Cuts::new(!trees.is_durable()),
             retention: Retention::new(&*home.clock, cut, window),
             watch: Watch::default(),
@@ -100,7 +104,11 @@ impl Inner {
             home,
         };
         inner.load_catalog()?;
+        inner.load_prepared()?;
         inner.apply_log(options, log_options)?;
+        if !inner.door.is_closed() {
+            inner.hold_prepared(&UntilClosed(&inner.watch))?;
+        }
         Ok(Arc::new(inner))
     }
 

@@ -138,10 +138,24 @@ impl Latches {
         Ok(())
     }
 
-    /// Gives a latch back.
-    pub fn unlock(&self, hash: u64) {
+    /// Gives a latch to `owner`, whether or not another owner has it. It is for the time while the door is
+    /// closed: what an owner of an earlier opening has staged can never be committed.
+    pub fn seize(&self, hash: u64, owner: u64) {
         if let Some(shard) = self.shard(hash) {
-            shard.held.lock().remove(&hash);
+            shard.held.lock().insert(hash, owner);
+        }
+    }
+
+    /// Gives a latch back. It stays with another owner who has seized it.
+    pub fn unlock(&self, hash: u64, owner: u64) {
+        if let Some(shard) = self.shard(hash) {
+            {
+                let mut held = shard.held.lock();
+                if held.get(&hash) != Some(&owner) {
+                    return;
+                }
+                held.remove(&hash);
+            }
             // Only the thread that came first is woken; others would only find the latch taken again.
             shard.released.notify_one(|h| *h == hash);
         }

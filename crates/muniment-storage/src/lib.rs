@@ -48,6 +48,7 @@ mod places;
 mod repair;
 mod replay;
 mod retention;
+mod session_key;
 mod sessions;
 mod space;
 mod store;
@@ -83,14 +84,16 @@ pub use oplog::{Image, LogEntries, LogEntry, Operation, Part, What, Whole};
 pub use options::{Budget, EngineKind, StoreOptions};
 pub use placement::{Owned, Placement, stale};
 pub use repair::Repaired;
+pub use session_key::{NOBODY, SessionKey};
 pub use sessions::{
-    NOBODY, Returned, Run as StatementRun, Session, SessionChange, SessionHead, SessionKey,
-    SessionRecord, SessionState,
+    Returned, Run as StatementRun, Session, SessionChange, SessionHead, SessionRecord, SessionState,
 };
 pub use space::{SpaceReport, disk_space};
 pub use store::{CommitId, JournalStats, Store, StoreStats};
 pub use terms::Terms;
-pub use transaction::{Transaction, snapshot_unavailable, write_conflict};
+pub use transaction::{
+    Outcome, PreparedTransaction, Transaction, TransactionId, snapshot_unavailable, write_conflict,
+};
 pub use unit::{Busy, Changed, DuplicateKey, NewBucket, Staged, WriteUnit, fingerprint};
 pub use view::{Direction, DocCursor, Glance, IndexCursor, IndexEntry, Snapshot};
 pub use watch::Awaited;

@@ -6,7 +6,8 @@ use crate::commit::ops::{AT_ONCE, HEAD, Kind, Op, Reader, entry_count};
 use crate::history::Named;
 use crate::inner::Inner;
 use crate::retention::Window;
-use crate::sessions::{SessionKey, SessionRecord, SessionState};
+use crate::session_key::SessionKey;
+use crate::sessions::{SessionRecord, SessionState};
 use crate::store::{CommitId, Store, damaged};
 use crate::watch::Awaited;
 use bytes::Bytes;
@@ -565,7 +566,7 @@ impl LogEntries {
                     last = None;
                     continue;
                 }
-                Op::Session { .. } | Op::Entries { .. } | Op::Config { .. } => continue,
+                _ => continue,
             };
             // Most operations of a record belong to one collection, which is looked up once.
             if tree != 0 && last.as_ref().is_none_or(|(of, _)| *of != tree) {

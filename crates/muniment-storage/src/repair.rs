@@ -51,6 +51,13 @@ impl Store {
             let Some(collection) = store.collection(namespace) else {
                 continue;
             };
+            if store.inner.prepared.changes(collection.id) {
+                repaired.failed.push(format!(
+                    "{namespace} could not be repaired: a prepared transaction changes it, which has to be \
+                     decided first: start the server with the others of its cluster"
+                ));
+                continue;
+            }
             let mut done = Vec::new();
             match store.repair_collection(&collection, &mut done, &NeverInterrupted) {
                 Ok(()) => repaired.done.append(&mut done),

@@ -11,6 +11,7 @@ use crate::inner::Inner;
 use crate::options::StoreOptions;
 use crate::sessions::SESSIONS;
 use crate::store::Store;
+use crate::transaction::PREPARED;
 use muniment_io::{SimDisk, Timestamp};
 use muniment_op::{Interrupt, NeverInterrupted};
 use muniment_tree::memory::MemoryTrees;
@@ -83,6 +84,7 @@ fn compare(state: &Inner, replayed: &Inner, out: &mut Vec<String>) -> Result<()>
         return Ok(());
     }
     compare_tree(state, replayed, SESSIONS, "the sessions", out)?;
+    compare_tree(state, replayed, PREPARED, "the prepared transactions", out)?;
     for (a, b) in ours.iter().zip(&theirs) {
         let what = a.namespace();
         let totals = |c: &Collection| (c.count(), c.data_bytes());

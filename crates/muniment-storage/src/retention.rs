@@ -12,7 +12,7 @@ use crate::journal::Journal;
 use muniment_io::{Clock, Timestamp};
 use muniment_log::Keep;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The settings of how long the past is kept, and the ages that they are compared with.
@@ -23,6 +23,8 @@ pub(crate) struct Retention {
     committed: Ages,
     /// See [`Store::keep_history`](crate::Store::keep_history).
     history_secs: AtomicU32,
+    /// They are kept by a server that is alone, too.
+    even_alone: AtomicBool,
     /// The part of the log that is kept for its readers.
     window: Mutex<Window>,
 }
@@ -61,6 +63,7 @@ impl Retention {
             ages: Ages::new(clock, cut, 0),
             committed: Ages::new(clock, cut, 0),
             history_secs: AtomicU32::new(0),
+            even_alone: AtomicBool::new(false),
             window: Mutex::new(window),
         }
     }
@@ -83,8 +86,9 @@ impl Retention {
     }
 
     /// See [`Store::keep_history`](crate::Store::keep_history).
-    pub fn keep_history(&self, secs: u32) {
+    pub fn keep_history(&self, secs: u32, even_alone: bool) {
         self.history_secs.store(secs, Relaxed);
+        self.even_alone.store(even_alone, Relaxed);
     }
 
     /// The timestamp from which views can be opened, when everything up to `committed` is committed.
@@ -97,7 +101,7 @@ impl Retention {
     ) -> Timestamp {
         self.committed.note(committed, now, 0);
         let secs = self.history_secs.load(Relaxed);
-        if secs == 0 || alone() {
+        if secs == 0 || !self.even_alone.load(Relaxed) && alone() {
             return committed;
         }
         let secs = Duration::from_secs(u64::from(secs));

@@ -59,6 +59,19 @@ impl Report {
 }
 
 impl Store {
+    /// Reports what is known already, and prepared transactions that do not fit the documents.
+    fn known_faults(
+        &self,
+        collection: &Collection,
+        snapshot: &Snapshot,
+        report: &mut Report,
+    ) -> Result<()> {
+        let damages = collection.damages().into_iter().map(|d| d.to_string());
+        let misfits = self.inner.misfits(collection, snapshot)?;
+        damages.chain(misfits).for_each(|what| report.error(what));
+        Ok(())
+    }
+
     /// Full check of a collection: every document parses, every index entry points to a document that
     /// has that key, every key of every document is in the index, counts agree. Returns the reply of
     /// `validate`: `{nrecords, nIndexes, keysPerIndex, valid, errors, warnings, indexDetails, …}`. With
@@ -96,9 +109,7 @@ impl Store {
         let checked: Vec<&Arc<Index>> =
             indexes.iter().filter(|i| collection.maintains(i)).collect();
         let mut report = Report::default();
-        for damage in collection.damages() {
-            report.error(damage.to_string());
-        }
+        self.known_faults(collection, &snapshot, &mut report)?;
         let mut wanted = vec![Sum::default(); checked.len()];
         let (docs, bytes) = scan_docs(
             collection,

@@ -20,6 +20,8 @@ use std::sync::Arc;
 pub struct Snapshot {
     /// `None` after the store was closed.
     inner: Option<Arc<(View, Arc<dyn Trees>)>>,
+    /// The writes of transactions over several logs that it sees, although their records are later.
+    settled: Option<Arc<Overlay>>,
     /// The writes of a transaction itself, up to some statement.
     own: Option<(Arc<Overlay>, u32)>,
 }
@@ -34,6 +36,7 @@ pub struct Glance<'s> {
 struct Seen<'s> {
     trees: &'s dyn Trees,
     at: Timestamp,
+    settled: Option<&'s Arc<Overlay>>,
     own: Option<&'s (Arc<Overlay>, u32)>,
 }
 
@@ -85,6 +88,7 @@ impl Glance<'_> {
         let seen = Seen {
             trees: self.trees,
             at: self.timestamp(),
+            settled: None,
             own: None,
         };
         seen.find_by_id_key(collection, &collection.id_key(id))
@@ -96,8 +100,9 @@ impl Seen<'_> {
         let own = self
             .own
             .and_then(|(overlay, statement)| overlay.get(tree, key, *statement));
-        match own {
-            Some(own) => Ok(own),
+        let seen = own.or_else(|| self.settled.and_then(|of| of.get(tree, key, u32::MAX)));
+        match seen {
+            Some(seen) => Ok(seen),
             None => self.trees.get(TreeId(tree), key, self.at),
         }
     }
@@ -141,8 +146,19 @@ impl Snapshot {
     pub(crate) fn new(inner: Option<(View, Arc<dyn Trees>)>) -> Snapshot {
         Snapshot {
             inner: inner.map(Arc::new),
+            settled: None,
             own: None,
         }
+    }
+
+    /// The same snapshot with the writes of transactions over several logs.
+    pub(crate) fn with_settled(self, settled: Option<Arc<Overlay>>) -> Snapshot {
+        Snapshot { settled, ..self }
+    }
+
+    /// What [`Snapshot::with_settled`] has added.
+    pub(crate) fn settled(&self) -> Option<Arc<Overlay>> {
+        self.settled.clone()
     }
 
     /// The same snapshot with the writes of a transaction up to a statement.
@@ -165,6 +181,7 @@ impl Snapshot {
         Ok(Seen {
             trees: &**trees,
             at: view.timestamp(),
+            settled: self.settled.as_ref(),
             own: self.own.as_ref(),
         })
     }
@@ -232,6 +249,10 @@ impl Snapshot {
     ) -> Option<Box<dyn Cursor>> {
         let (view, trees) = self.inner.as_deref()?;
         let mut cursor = trees.cursor(TreeId(tree), range.clone(), view.timestamp(), dir);
+        if let Some(settled) = &self.settled {
+            let all = (settled.clone(), u32::MAX);
+            cursor = Merged::over(cursor, &all, tree, range.clone(), dir);
+        }
         if let Some(own) = &self.own {
             cursor = Merged::over(cursor, own, tree, range, dir);
         }

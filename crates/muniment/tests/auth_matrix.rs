@@ -90,6 +90,10 @@ const COMMANDS: &str = "
 {_mergeAuthzCollections: 1, tempUsersCollection: 'NS', db: '', drop: false}
 {_mergeAuthzCollections: 1, tempRolesCollection: 'NS', db: '', drop: true}
 {_clusterAccounts: 1}
+{_clusterCommit: 1, transaction: {}, participants: []}
+{_clusterDecision: 1, transaction: {}}
+{_clusterPrepare: 1, transaction: {}, coordinator: ''}
+{_clusterResolve: 1, transaction: {}, outcome: {}}
 {_replSetExport: 1}
 {_replSetHandOver: 1, to: 1}
 {_replSetStream: 1}

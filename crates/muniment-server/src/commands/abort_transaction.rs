@@ -24,10 +24,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     ends_transaction: Some(Ends::Abort),
-    ..CommandSpec::new(
-        Routed::By(crate::router::relay::end_transaction),
-        Needs::Login,
-    )
+    ..CommandSpec::new(Routed::By(crate::router::over_shards::end), Needs::Login)
 };
 
 /// 125 CommandFailed: the command was sent outside a transaction.

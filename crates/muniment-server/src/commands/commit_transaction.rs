@@ -18,10 +18,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     ends_transaction: Some(Ends::Commit),
-    ..CommandSpec::new(
-        Routed::By(crate::router::relay::end_transaction),
-        Needs::Login,
-    )
+    ..CommandSpec::new(Routed::By(crate::router::over_shards::end), Needs::Login)
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

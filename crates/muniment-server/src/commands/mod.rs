@@ -34,6 +34,10 @@ macro_rules! registry {
 
 registry! {
     cluster_accounts,
+    cluster_commit,
+    cluster_decision,
+    cluster_prepare,
+    cluster_resolve,
     merge_authz_collections,
     repl_set_export,
     repl_set_hand_over,

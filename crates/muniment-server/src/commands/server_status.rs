@@ -464,7 +464,8 @@ fn locks(_: &CommandContext<'_>, t: &Totals) -> DocBuf {
 }
 
 fn transactions(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
-    cx.server.transactions.to_doc()
+    let prepared = cx.engine().store.prepared().len();
+    cx.server.transactions.to_doc(prepared)
 }
 
 /// The cache's figures and the running operations, under the names by which mongostat reads them.

@@ -91,7 +91,25 @@ pub fn admit(
         return Ok(());
     };
     let of_majority = matches!(concern.get_str("level"), Some("majority" | "snapshot"));
-    wait_for(server, set, op, "afterClusterTime", time, of_majority)
+    wait_after(server, set, op, time, of_majority)
+}
+
+/// Waits until this member has everything up to `time`, and has decided what was prepared by then: what another
+/// shard has committed by that time has to be seen here as well.
+fn wait_after(
+    server: &ServerState,
+    set: &ReplicaSet,
+    op: &OpContext,
+    time: Timestamp,
+    of_majority: bool,
+) -> Result<()> {
+    wait_for(server, set, op, "afterClusterTime", time, of_majority)?;
+    let store = &server.engine.store;
+    match store.wait_until_decided(time, op)? && of_majority {
+        // The record of what is committed by that time may be later.
+        true => store.wait_for_majority(store.visible(), op),
+        false => Ok(()),
+    }
 }
 
 /// Waits until this member has everything up to `time`. A primary sees at once what it has committed, and

@@ -4,11 +4,11 @@ use super::{Reach, Router, SetPool};
 use crate::context::CommandContext;
 use crate::placement::FIELD;
 use crate::registry::Kind;
-use crate::router::sets::{Outgoing, Reply};
+use crate::sets::{Outgoing, Reply};
 use muniment_op::Interrupt;
 use muniment_storage::{NOBODY, SessionKey};
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
-use muniment_wire::{DocWriter, begin_request, client};
+use muniment_value::{Doc, DocBuf, Result, Value, doc};
+use muniment_wire::{DocWriter, begin_request};
 use std::sync::Arc;
 
 /// In shorter messages there is room for what a router adds.
@@ -26,6 +26,7 @@ pub enum Beside<'p> {
 }
 
 /// A command for one set, made of what the client sent.
+#[derive(Clone, Copy)]
 pub struct Part<'p> {
     /// The set.
     pub set: &'p Arc<SetPool>,
@@ -143,7 +144,11 @@ pub struct Own<'o> {
 }
 
 /// Sends commands of the router's own that only read, all at once; their replies are in the same order.
-pub fn ask_own(on: &dyn Interrupt, router: &Router, asked: &[Own<'_>]) -> Vec<Result<Reply>> {
+pub fn ask_own_of_all(
+    on: &dyn Interrupt,
+    router: &Router,
+    asked: &[Own<'_>],
+) -> Vec<Result<Reply>> {
     let mut messages: Vec<Vec<u8>> = asked.iter().map(|_| Vec::new()).collect();
     let written = asked.iter().zip(&mut messages).map(|(one, message)| {
         let mut command = one.command.clone();
@@ -209,6 +214,40 @@ fn own(router: &Router, db: &str, command: &DocBuf, message: &mut Vec<u8>) -> Re
     Ok(())
 }
 
+/// Sends a primary a command of the router's own in the client's session; the reply, be it an error. It may be
+/// executed twice.
+///
+/// # Errors
+/// Those of the way there; what `on` says.
+pub fn ask_own(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    set: &Arc<SetPool>,
+    body: Doc<'_>,
+    on: &dyn Interrupt,
+) -> Result<Reply> {
+    let mut message = Vec::with_capacity(body.byte_len() + 256);
+    let part = Part {
+        set,
+        db: cx.db(),
+        body,
+        beside: Beside::Nothing,
+        versions: None,
+        reach: Reach::Primary,
+    };
+    begin_request(&mut message, 1, 0)
+        .body_with(|w| write(cx, router, &part, w))
+        .finish()?;
+    let out = Outgoing {
+        message: &message,
+        reach: Reach::Primary,
+        repeatable: true,
+    };
+    let reply = set.ask(&out, on)?;
+    router.times.heard(reply.body.as_doc());
+    Ok(reply)
+}
+
 /// Runs a command of the router's own on a primary.
 ///
 /// # Errors
@@ -221,21 +260,9 @@ pub fn run(
     command: &DocBuf,
     repeatable: bool,
 ) -> Result<DocBuf> {
-    let mut message = Vec::new();
-    own(router, db, command, &mut message)?;
-    let out = Outgoing {
-        message: &message,
-        reach: Reach::Primary,
-        repeatable,
-    };
-    let reply = set.ask(&out, on)?.body;
+    let time = router.times.newest();
+    let reply = set.run(db, command, time, repeatable, on)?;
     router.times.heard(reply.as_doc());
-    client::check_ok(reply.as_doc())?;
-    // What the majority has not taken may be rolled back, and must not be relied on.
-    if let Some(e) = reply.as_doc().get_doc("writeConcernError") {
-        let code = client::code_of(e).unwrap_or(Code::WriteConcernFailed);
-        return Err(Error::new(code, e.get_str("errmsg").unwrap_or_default()));
-    }
     Ok(reply)
 }
 

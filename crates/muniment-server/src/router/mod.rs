@@ -14,30 +14,31 @@ mod cursors;
 pub mod databases;
 mod dispatch;
 pub mod forward;
+pub mod over_shards;
 mod place;
 mod presence;
 pub mod relay;
-mod sets;
 pub mod sharded;
+mod statements;
 mod tables;
 mod times;
 mod transactions;
 
 use crate::options::{ClusterRole, ServerOptions};
+use crate::sets::Sets;
 use accounts::Accounts;
 use catalog::Catalog;
 use cursors::Cursors;
 use muniment_member::Trust;
-use sets::Sets;
 use std::sync::Arc;
 use tables::Tables;
 use times::Times;
 use transactions::Transactions;
 
+pub use crate::sets::{Reach, SetPool};
 pub use accounts::keep as keep_accounts;
 pub use dispatch::run;
 pub use presence::keep as keep_presence;
-pub use sets::{Reach, SetPool};
 pub use tables::Known;
 
 /// What a router has beside the parts of other servers.

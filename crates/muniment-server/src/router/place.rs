@@ -50,13 +50,14 @@ pub fn set_of(cx: &CommandContext<'_>, router: &Router, db: &str) -> Result<Arc<
         .ok_or_else(|| Error::new(Code::ShardNotFound, "No shards found"))
 }
 
-/// The shard that the command's transaction is on: a database that is not there yet is looked for, and made, there.
+/// The first shard of the command's transaction: a database that is not there yet is looked for, and made, there.
 fn bound(cx: &CommandContext<'_>, router: &Router) -> Result<Option<(String, Arc<SetPool>)>> {
     let session = cx.generic.session.filter(|_| cx.generic.in_transaction());
     let known = session
         .zip(cx.generic.txn_number)
-        .and_then(|(session, number)| router.transactions.of(&session, number));
-    let Some((set, _)) = known.filter(|_| cx.generic.start_transaction.is_none()) else {
+        .filter(|_| cx.generic.start_transaction.is_none())
+        .and_then(|id| router.transactions.of(&id));
+    let Some(set) = known.as_ref().and_then(|known| known.coordinator()) else {
         return Ok(None);
     };
     let shards = router.catalog.shards(&**cx.op, router)?;

@@ -2,13 +2,12 @@
 
 use super::cursors::Entry;
 use super::forward::{Beside, Part, ask, ask_part, reach};
-use super::transactions::no_such_transaction;
+use super::statements::statement;
 use super::{Reach, Router, SetPool};
 use crate::auth;
 use crate::context::CommandContext;
-use crate::registry::Ends;
 use crate::router::place::{self, set_of};
-use crate::router::sets::Reply;
+use crate::sets::Reply;
 use muniment_storage::SessionKey;
 use muniment_value::args::Types;
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
@@ -20,6 +19,8 @@ use std::time::Instant;
 const LONGEST_KEPT: usize = 64 << 10;
 /// What a server says of itself in a reply, which the router says of itself.
 const OWN: [&str; 4] = ["$clusterTime", "$configTime", "ok", "topologyVersion"];
+/// What a shard says to the router of its part of a transaction.
+const OF_PART: [&str; 2] = ["atClusterTime", "readOnly"];
 
 /// Passes the command on to the set that has its database.
 ///
@@ -53,17 +54,12 @@ pub fn to(cx: &mut CommandContext<'_>, router: &Router, set: &Arc<SetPool>) -> R
 /// Sends a part to a set, as a statement of the client's transaction if there is one.
 ///
 /// # Errors
-/// Those of the way there; 20 if the transaction is on another shard.
+/// Those of the way there, after which the transaction is aborted; 251 if it was before.
 pub fn ask_one(cx: &CommandContext<'_>, router: &Router, part: &Part<'_>) -> Result<Reply> {
-    let Some((session, number)) = transaction_of(cx) else {
-        return ask_part(cx, router, part);
-    };
-    let starts = cx.generic.start_transaction.is_some();
-    router
-        .transactions
-        .goes_to(session, number, starts, part.set)?;
-    let reply = ask_part(cx, router, part);
-    reply.inspect_err(|_| router.transactions.fails(&session, number))
+    match transaction_of(cx) {
+        Some(id) => statement(cx, router, &id, part),
+        None => ask_part(cx, router, part),
+    }
 }
 
 /// The session and the number of the transaction that the command is a statement of.
@@ -87,12 +83,14 @@ pub fn back(
     if let Some(cursor) = body.get_doc("cursor") {
         opened(cx, router, set, &reply.host, cursor)?;
     }
+    let within = cx.generic.in_transaction();
     for e in body {
-        if !OWN.contains(&e.name()) {
+        let of_part = within && OF_PART.contains(&e.name());
+        if !OWN.contains(&e.name()) && !of_part {
             cx.reply.field(e.name(), e.value());
         }
     }
-    tell(cx, set);
+    tell(cx, router, set);
     Ok(())
 }
 
@@ -219,88 +217,16 @@ pub fn kill_cursors(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> 
     Ok(())
 }
 
-/// Passes commitTransaction and abortTransaction on to the shard that has the transaction.
-///
-/// # Errors
-/// 251 if no shard has it; the shard's.
-pub fn end_transaction(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
-    let (session, number) = (cx.generic.session, cx.generic.txn_number);
-    let known = session
-        .zip(number)
-        .and_then(|(session, number)| router.transactions.of(&session, number));
-    let token = cx.request.body.get_doc("recoveryToken");
-    let named = token.and_then(|t| t.get_str("recoveryShardId"));
-    let commits = cx.spec.ends_transaction == Some(Ends::Commit);
-    let set = match (known, named) {
-        // The shard's part is aborted, whatever it is.
-        (Some((set, true)), _) if commits => {
-            let abort = abort_of(cx);
-            let _ = ask(cx, router, &set, abort.as_doc(), Reach::Primary);
-            return Err(no_such_transaction(number.unwrap_or_default()));
-        }
-        (Some((set, _)), _) => set,
-        (None, Some(name)) => {
-            let set = named_set(cx, router, name)?;
-            if commits {
-                recover(cx, router, &set)?;
-            }
-            set
-        }
-        (None, None) => {
-            return Err(Error::new(
-                Code::NoSuchTransaction,
-                "no statement of the transaction was sent to a shard by this router",
-            ));
-        }
-    };
-    let reply = ask(cx, router, &set, cx.request.body, Reach::Primary)?;
-    back(cx, router, &set, &reply)
-}
-
-/// The shard that a token names, which is the name of its set.
-///
-/// # Errors
-/// 70 ShardNotFound.
-fn named_set(cx: &CommandContext<'_>, router: &Router, name: &str) -> Result<Arc<SetPool>> {
-    let shards = router.catalog.shards(&**cx.op, router)?;
-    let mut sets = shards.into_iter().map(|(_, set)| set);
-    let found = sets.find(|set| set.name == name);
-    found.ok_or_else(|| Error::new(Code::ShardNotFound, format!("Shard {name} not found")))
-}
-
-/// Learns how a transaction has ended that another router has begun. If it has not, it is aborted: that router may
-/// know of a statement that has failed. After this it can be committed again only if it was committed.
-///
-/// # Errors
-/// 251 if it was not committed; the shard's.
-fn recover(cx: &CommandContext<'_>, router: &Router, set: &Arc<SetPool>) -> Result<()> {
-    let reply = ask(cx, router, set, abort_of(cx).as_doc(), Reach::Primary)?;
-    match client::check_ok(reply.body.as_doc()) {
-        Err(e) if e.code() == Code::TransactionCommitted => Ok(()),
-        Err(e) => Err(e),
-        Ok(()) => Err(no_such_transaction(
-            cx.generic.txn_number.unwrap_or_default(),
-        )),
+/// Tells the client which shard knows how its transaction ends.
+pub fn tell(cx: &mut CommandContext<'_>, router: &Router, set: &SetPool) {
+    if !cx.generic.in_transaction() {
+        return;
     }
-}
-
-/// abortTransaction, instead of the commitTransaction that the client has sent.
-fn abort_of(cx: &CommandContext<'_>) -> DocBuf {
-    let mut abort = doc! { "abortTransaction": 1 };
-    for e in cx.request.body.iter().skip(1) {
-        if !["recoveryToken", "maxTimeMS"].contains(&e.name()) {
-            abort.append_elem(e);
-        }
-    }
-    abort
-}
-
-/// Tells the client which shard knows of its transaction.
-fn tell(cx: &mut CommandContext<'_>, set: &SetPool) {
-    if cx.generic.in_transaction() {
-        let token = doc! { "recoveryShardId": set.name.as_str() };
-        cx.reply.field("recoveryToken", token);
-    }
+    let known = transaction_of(cx).and_then(|id| router.transactions.of(&id));
+    let name = known.as_ref().and_then(|known| known.coordinator());
+    let name = name.map_or(set.name.as_str(), |set| set.name.as_str());
+    cx.reply
+        .field("recoveryToken", doc! { "recoveryShardId": name });
 }
 
 /// Runs a command on sessions here and on all shards, where the sessions are the same.

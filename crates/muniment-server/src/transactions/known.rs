@@ -154,7 +154,7 @@ fn past(participant: &Participant, latest: Option<&Latest>) -> Option<Option<Pas
         State::InProgress(_) | State::Aborted => Ended::Aborted,
         State::Committed(None) => Ended::Committed,
         // The store has it.
-        State::Committed(Some(_)) => return Some(None),
+        State::Committed(Some(_)) | State::Prepared => return Some(None),
         State::Unwritten => Ended::Unwritten,
         State::Retryable(record) => match record.lock().is_written() {
             true => return Some(None),

@@ -9,6 +9,7 @@
 
 mod elsewhere;
 mod known;
+mod prepared;
 mod rules;
 mod statements;
 
@@ -22,14 +23,14 @@ use crate::options::ClusterRole;
 use crate::registry::{CommandSpec, Ends, Statements};
 use crate::sessions::TIMEOUT_MINUTES;
 use crate::state::ServerState;
-use known::{Known, load};
+use known::Known;
 use muniment_exec::{OpContext, Retry, session_doc};
 use muniment_logger::iso8601;
 use muniment_member::times_of;
 use muniment_op::{Interrupt, Lock, Locked};
 use muniment_storage::{
     CommitId, Session, SessionChange, SessionHead, SessionKey, SessionRecord, SessionState, Store,
-    Transaction,
+    Timestamp, Transaction,
 };
 use muniment_value::args::Args;
 use muniment_value::{Code, DocBuf, Error, Result, Value, doc};
@@ -53,6 +54,8 @@ enum State {
     InProgress(Running),
     Committed(Option<CommitId>),
     Aborted,
+    /// Another shard decides how it ends.
+    Prepared,
     /// Retryable writes.
     Retryable(Arc<Mutex<Session>>),
     /// Retryable writes that have changed nothing: the store has the record of an earlier number.
@@ -64,6 +67,8 @@ enum State {
 struct Running {
     transaction: Arc<Transaction>,
     number: i64,
+    /// The time at which it reads, if that was chosen.
+    at: Option<Timestamp>,
     read_concern: Option<DocBuf>,
     began: Instant,
     began_ms: i64,
@@ -132,6 +137,10 @@ pub struct Figures {
     started: AtomicU64,
     committed: AtomicU64,
     aborted: AtomicU64,
+    /// Transactions that were prepared, and how they have ended since.
+    prepared: AtomicU64,
+    prepared_committed: AtomicU64,
+    prepared_aborted: AtomicU64,
     /// Commands of transactions that run now.
     active: AtomicI64,
     /// How often a session's record was written.
@@ -225,6 +234,9 @@ impl Transactions {
             (None, result) => result,
         };
         let failed = in_transaction && (result.is_err() || failure.is_some());
+        if let (false, Some(t), false) = (failed, op.transaction(), ends(cx.spec)) {
+            out.tell_router(server, t, &mut cx.reply);
+        }
         server.transactions.leave(server, out, failed);
         let figures = &server.transactions.figures;
         let remembered = op.retry().map_or(0, |r| r.remembered());
@@ -267,7 +279,7 @@ impl Transactions {
         if participant.epoch.swap(now, SeqCst) != now {
             *latest = None;
         }
-        load(server, &session, number, &mut latest)?;
+        prepared::load_after_prepared(server, op, &session, number, &mut latest)?;
         Ok(CheckedOut {
             session,
             number,
@@ -350,14 +362,23 @@ impl Transactions {
         let patience = server.parameters.transaction_patience_ms.load(Relaxed);
         let patience = Duration::from_millis(patience.max(0) as u64);
         let store = &server.engine.store;
-        let concern = generic.read_concern.and_then(|d| d.get("atClusterTime"));
-        let view = match concern {
-            Some(at) => Some(server.snapshots.at(server, times_of(at), op)?),
-            None => None,
+        let concern = generic.read_concern;
+        let at = concern.and_then(|d| d.get("atClusterTime"));
+        let level = concern.and_then(|d| d.get_str("level"));
+        let at = match (at, level) {
+            (Some(at), _) => Some(times_of(at)),
+            // Other shards will read at the same time, which has to be after all that the router has heard of.
+            (None, Some("snapshot")) if server.options.role == ClusterRole::Shard => {
+                Some(store.clock())
+            }
+            _ => None,
         };
+        let view = at.map(|at| server.snapshots.at(server, at, op));
+        let view = view.transpose()?;
         let running = Running {
             transaction: store.begin_transaction(patience, view),
             number,
+            at,
             read_concern: generic.read_concern.map(|d| d.to_buf()),
             began: Instant::now(),
             began_ms: muniment_logger::now_ms(),
@@ -404,6 +425,7 @@ impl Transactions {
                 ),
             )),
             State::Committed(_) if spec.ends_transaction == Some(Ends::Commit) => Ok(()),
+            State::Prepared => Err(prepared::in_progress(number)),
             State::Committed(_) => Err(Error::new(
                 Code::TransactionCommitted,
                 format!("Transaction with {{ txnNumber: {number} }} has been committed."),
@@ -466,7 +488,7 @@ impl Transactions {
         let running = match &latest.state {
             State::Committed(commit) => return Ok(*commit),
             State::InProgress(running) => running.clone(),
-            State::Aborted | State::Retryable(_) | State::Unwritten => {
+            State::Aborted | State::Prepared | State::Retryable(_) | State::Unwritten => {
                 return Err(Error::internal("a commit of what is not under way"));
             }
         };
@@ -625,8 +647,8 @@ impl Transactions {
         running.as_ref().map(|r| r.to_doc(lifetime(server)))
     }
 
-    /// `serverStatus.transactions`.
-    pub fn to_doc(&self) -> DocBuf {
+    /// `serverStatus.transactions`, with the number of those that are prepared now.
+    pub fn to_doc(&self, prepared: usize) -> DocBuf {
         let f = &self.figures;
         let count = |n: &AtomicU64| n.load(Relaxed) as i64;
         let open = self.running().len() as i64;
@@ -642,10 +664,10 @@ impl Transactions {
             "totalCommitted": count(&f.committed),
             "totalStarted": count(&f.started),
             // Only transactions over several shards are prepared.
-            "totalPrepared": 0_i64,
-            "totalPreparedThenCommitted": 0_i64,
-            "totalPreparedThenAborted": 0_i64,
-            "currentPrepared": 0_i64,
+            "totalPrepared": count(&f.prepared),
+            "totalPreparedThenCommitted": count(&f.prepared_committed),
+            "totalPreparedThenAborted": count(&f.prepared_aborted),
+            "currentPrepared": prepared as i64,
         }
     }
 }

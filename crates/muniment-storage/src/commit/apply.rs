@@ -5,7 +5,7 @@
 //! puts from the same two documents (`entries`), so recovery gives the state that there was.
 
 use super::ops::{self, Op, Reader};
-use super::stage::Stage;
+use super::stage::{Sealed, Stage};
 use crate::catalog::names::indexes_of;
 use crate::catalog::{Catalog, Entry};
 use crate::collection::Collection;
@@ -15,6 +15,7 @@ use crate::keys;
 use crate::multikey::Arrays;
 use crate::sessions::{SESSIONS, SessionHead, SessionRecord};
 use crate::store::damaged;
+use crate::transaction::{Ended, Outcome, PREPARED, Row, TransactionId, Writes, tree_of};
 use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_op::NeverInterrupted;
@@ -102,6 +103,9 @@ pub(crate) struct Applied {
     /// Operations by kind: documents that were inserted, changed and deleted, and changes of the
     /// catalog.
     pub ops: [u64; 4],
+    /// The prepared transactions that it has ended. The caller gives back what they held
+    /// ([`Inner::release`]) once the record is visible.
+    pub ended: Vec<Ended>,
 }
 
 impl Inner {
@@ -122,6 +126,7 @@ impl Inner {
         let mut touched = Touched::default();
         let (mut changes, mut ops) = (Vec::new(), [0; 4]);
         let mut sessions = 0_u32;
+        let (mut prepared, mut resolved) = (None, None);
         loop {
             let op = match reader.next() {
                 Ok(Some(op)) => op,
@@ -146,8 +151,11 @@ impl Inner {
                     sessions += 1;
                     sessions == 1
                 }
-                Op::Image { .. } | Op::Note { .. } | Op::Config { .. } => true,
-                _ => false,
+                Op::Replace { .. } | Op::Diff { .. } | Op::Delete { .. } | Op::Entries { .. } => {
+                    false
+                }
+                Op::Collection { .. } | Op::Drop { .. } => false,
+                _ => true,
             };
             if !once {
                 stage.replaces();
@@ -210,6 +218,18 @@ impl Inner {
                     stage.put(tree, Stage::logged(key), Some(new), false);
                 }
                 Op::Image { .. } | Op::Note { .. } | Op::Config { .. } => {}
+                Op::Prepare { key, row } => {
+                    let (logged, value) = (Stage::logged(key.clone()), Stage::logged(row.clone()));
+                    stage.put(PREPARED, logged, Some(value), false);
+                    prepared = Some((key, row));
+                }
+                Op::Resolve { key, outcome } => {
+                    stage.put(PREPARED, Stage::logged(key.clone()), None, false);
+                    let id = TransactionId::from_bytes(part(&key));
+                    let ends = id.zip(Outcome::from_bytes(part(&outcome)));
+                    let what = "the end of a prepared transaction";
+                    resolved = Some(ends.ok_or_else(|| damaged(key.start, what))?);
+                }
                 Op::Delete { tree, key, .. } => {
                     let c = touched.of(tree, || known(tree, key.start))?;
                     let Some(old) = self.old(&mut stage, c, part(&key), at)? else {
@@ -258,37 +278,15 @@ impl Inner {
                     c.touch();
                 }
                 Op::Session { key, added } => {
-                    let stored = match sessions {
-                        1 => self.trees.get(TreeId(SESSIONS), part(&key), Timestamp::MAX),
-                        _ => self.before(&mut stage, SESSIONS, part(&key)),
-                    };
-                    let head = match stored {
-                        Ok(Some(stored)) => SessionHead::decode(&stored),
-                        Ok(None) => Some(SessionHead::default()),
-                        // A value that cannot be read is as damaged as one that is malformed.
-                        Err(e) if e.code() == Code::DataCorruptionDetected => None,
-                        Err(e) => return Err(e),
-                    };
-                    if added.is_empty() {
-                        stage.forget_session_puts(part(&key), &head.unwrap_or_default(), key);
-                        continue;
-                    }
-                    match (head, SessionRecord::decode(part(&added))) {
-                        (Some(head), Some(record)) => {
-                            let next = head.advance(part(&key), &record);
-                            stage.session_puts(&next, key, added);
-                        }
-                        // A look-up of the session reports the damage, until its entry is forgotten.
-                        (Some(_), None) => {
-                            let (key, added) = (Stage::logged(key), Stage::logged(added));
-                            stage.put(SESSIONS, key, Some(added), false);
-                        }
-                        (None, _) => {}
-                    }
+                    self.apply_session(&mut stage, payload, key, added, sessions == 1)?;
                 }
             }
         }
-        self.trees.apply(stage.into_batch(&self.cuts.buffers), at);
+        let sealed = stage.split(&self.cuts.buffers);
+        let writes = resolved.is_some().then(|| sealed.clone());
+        self.trees.apply(sealed.into_batch(), at);
+        let ended = resolved.zip(writes);
+        let ended = self.note_prepared(at, payload, prepared, ended)?;
         for sum in &touched.all {
             sum.collection.add_totals(sum.docs, sum.bytes);
         }
@@ -317,7 +315,71 @@ impl Inner {
                 .map(|s| (s.collection, s.came))
                 .collect(),
             ops,
+            ended,
         })
+    }
+
+    /// Notes the transaction that a record has prepared (the ranges of its key and row), or the one that it has
+    /// ended.
+    fn note_prepared(
+        &self,
+        at: Timestamp,
+        payload: &[u8],
+        prepared: Option<(Range<usize>, Range<usize>)>,
+        ended: Option<((TransactionId, Outcome), Sealed)>,
+    ) -> Result<Vec<Ended>> {
+        if let Some((key, row)) = prepared {
+            let part = |range: &Range<usize>| payload.get(range.clone()).unwrap_or_default();
+            let what = "a prepared transaction";
+            self.enter_prepared(at, part(&key), part(&row))
+                .ok_or_else(|| unreadable(&self.home.path, at, key.start, what))?;
+        }
+        let ended = ended.map(|((id, outcome), writes)| {
+            let oldest = self.trees.views().oldest();
+            self.prepared
+                .leave(&id, outcome, at, Writes::new(writes), oldest)
+        });
+        Ok(ended.into_iter().collect())
+    }
+
+    /// Applies what a record adds to a session's. `first`: it is the first of a session in the record.
+    fn apply_session(
+        &self,
+        stage: &mut Stage,
+        payload: &[u8],
+        key: Range<usize>,
+        added: Range<usize>,
+        first: bool,
+    ) -> Result<()> {
+        let part = |range: &Range<usize>| payload.get(range.clone()).unwrap_or_default();
+        let stored = match first {
+            true => self.trees.get(TreeId(SESSIONS), part(&key), Timestamp::MAX),
+            false => self.before(stage, SESSIONS, part(&key)),
+        };
+        let head = match stored {
+            Ok(Some(stored)) => SessionHead::decode(&stored),
+            Ok(None) => Some(SessionHead::default()),
+            // A value that cannot be read is as damaged as one that is malformed.
+            Err(e) if e.code() == Code::DataCorruptionDetected => None,
+            Err(e) => return Err(e),
+        };
+        if added.is_empty() {
+            stage.forget_session_puts(part(&key), &head.unwrap_or_default(), key);
+            return Ok(());
+        }
+        match (head, SessionRecord::decode(part(&added))) {
+            (Some(head), Some(record)) => {
+                let next = head.advance(part(&key), &record);
+                stage.session_puts(&next, key, added);
+            }
+            // A look-up of the session reports the damage, until its entry is forgotten.
+            (Some(_), None) => {
+                let (key, added) = (Stage::logged(key), Stage::logged(added));
+                stage.put(SESSIONS, key, Some(added), false);
+            }
+            (None, _) => {}
+        }
+        Ok(())
     }
 
     /// The document that a record changes or deletes. If it is missing or cannot be read, its collection
@@ -414,15 +476,21 @@ pub(crate) fn check_readable(
     let mut known = None;
     loop {
         let of = match ops.next() {
-            Ok(Some(
-                Op::Insert { tree, .. }
-                | Op::Replace { tree, .. }
-                | Op::Diff { tree, .. }
-                | Op::Delete { tree, .. },
-            )) => tree,
             Ok(Some(Op::Drop { id })) => id,
             Ok(Some(Op::Entries { collection, .. })) => collection,
-            Ok(Some(_)) => continue,
+            Ok(Some(Op::Prepare { key, row })) => {
+                let stored = payload.get(row).and_then(Row::decode);
+                let row = stored.ok_or_else(|| bad(key.start, "a prepared transaction"))?;
+                let gone = |id: &u32| catalog.read().by_id(*id).is_none();
+                match row.collections().into_iter().find(gone) {
+                    Some(gone) => return Err(bad(0, &format!("no collection {gone}"))),
+                    None => continue,
+                }
+            }
+            Ok(Some(op)) => match tree_of(&op) {
+                Some(tree) => tree,
+                None => continue,
+            },
             Ok(None) => return Ok(()),
             Err(offset) => return Err(bad(offset, "a malformed operation")),
         };

@@ -11,7 +11,9 @@
 use super::ops::{self, Op, Reader};
 use crate::catalog::{Catalog, Entry};
 use crate::multikey::Arrays;
-use crate::sessions::{SessionKey, SessionRecord};
+use crate::session_key::SessionKey;
+use crate::sessions::SessionRecord;
+use crate::transaction::{Outcome, Row, TransactionId};
 use muniment_op::Interrupt;
 use muniment_value::{Error, MAX_MESSAGE_DEPTH, Result, validate_depth};
 use std::ops::Range;
@@ -79,6 +81,16 @@ pub(super) fn check_operations(
                 let read = Arrays::from_bytes(part(&arrays)).is_some();
                 is(read, arrays.start, "the arrays of entries")?;
             }
+            Op::Prepare { key, row } => {
+                let read = TransactionId::from_bytes(part(&key)).is_some();
+                is(read, key.start, "the name of a prepared transaction")?;
+                check_prepared(catalog, part(&row), row.start, operation)?;
+            }
+            Op::Resolve { key, outcome } => {
+                let read = TransactionId::from_bytes(part(&key)).is_some()
+                    && Outcome::from_bytes(part(&outcome)).is_some();
+                is(read, key.start, "the end of a prepared transaction")?;
+            }
             Op::Session { key, added } => {
                 let read = SessionKey::from_bytes(part(&key)).is_some();
                 is(read, key.start, "a session's key")?;
@@ -89,6 +101,28 @@ pub(super) fn check_operations(
     }
     Ok(())
 }
+
+/// Whether the row of a prepared transaction can be applied later. Resolving will read the operations as it
+/// would read those of any record. `at` is the row's offset in its record.
+///
+/// # Errors
+/// As [`check_record`].
+fn check_prepared(
+    catalog: &Catalog,
+    row: &[u8],
+    at: usize,
+    operation: &dyn Interrupt,
+) -> Result<()> {
+    let row = Row::decode(row).ok_or_else(|| refused(at, "a prepared transaction"))?;
+    let ops = Reader::at(row.operations, 0);
+    check_operations(catalog, ops, row.operations, operation)?;
+    let known = |id: &u32| catalog.read().by_id(*id).is_some();
+    match row.collections().iter().all(known) {
+        true => Ok(()),
+        false => Err(refused(at, "a collection of a prepared transaction")),
+    }
+}
+
 /// The error 1 InternalError: the code that made the record has made it wrong.
 #[cold]
 fn refused(at: usize, what: &str) -> Error {

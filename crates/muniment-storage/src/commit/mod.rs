@@ -82,6 +82,18 @@ pub(crate) struct Made {
     pub opening: Opening,
 }
 
+/// The record that ends a prepared transaction.
+pub(crate) struct Resolution<'p> {
+    /// The record.
+    pub payload: &'p [u8],
+    /// See [`Stage::frees`].
+    pub frees: bool,
+    /// The opening of the door under which it was made.
+    pub opening: Opening,
+    /// What announces it.
+    pub announce: Announce,
+}
+
 /// How a record goes through the door.
 struct Passage {
     /// It has so few puts that they may be made inside.
@@ -93,6 +105,32 @@ struct Passage {
     /// How many timestamps it takes.
     stamps: u32,
     announce: Announce,
+}
+
+/// How a record that was appended gets into the trees.
+struct Landing<F> {
+    /// It may change users or roles.
+    of_accounts: bool,
+    land: F,
+}
+
+impl Landing<()> {
+    /// Makes these puts, and publishes them.
+    fn of<'i>(
+        inner: &'i Inner,
+        batch: Batch,
+        publish: impl FnOnce(Timestamp) + 'i,
+    ) -> Landing<impl FnOnce(Timestamp) + 'i> {
+        // If one of the two collections is made only now, their numbers change, which is noticed.
+        let accounts = inner.catalog.accounts.now();
+        Landing {
+            of_accounts: accounts.have(batch.iter().map(|put| put.tree.0)),
+            land: |at| {
+                inner.trees.apply(batch, at);
+                publish(at);
+            },
+        }
+    }
 }
 
 impl Inner {
@@ -129,7 +167,52 @@ impl Inner {
             stamps,
             announce,
         };
-        self.commit_inside(&[&payload], batch, passage, publish)
+        self.commit_inside(&[&payload], passage, Landing::of(self, batch, publish))
+    }
+
+    /// As [`Inner::commit`], for the record that ends a prepared transaction. Recovery's function applies it.
+    ///
+    /// # Errors
+    /// As [`Inner::commit`].
+    pub fn commit_resolution(
+        &self,
+        made: Resolution<'_>,
+        interrupt: &dyn Interrupt,
+    ) -> Result<CommitId> {
+        self.door.check(made.opening)?;
+        self.admit(made.payload.len(), made.frees, interrupt)?;
+        let _gate = self.cuts.gate.share(interrupt)?;
+        check_length(made.payload.len())?;
+        check_record(&self.catalog, made.payload, interrupt)?;
+        let unreadable = || Error::internal("a resolution that cannot be read");
+        let ops = Reader::new(made.payload).ok_or_else(unreadable)?;
+        let passage = Passage {
+            few: false,
+            opening: made.opening,
+            now: ops.wall_clock(),
+            stamps: ops.stamps().map_err(|_| unreadable())?,
+            announce: made.announce,
+        };
+        let mut applied = None;
+        let landing = Landing {
+            // Which collections it changes is not looked up for this.
+            of_accounts: true,
+            land: |at| match self.apply(at, made.payload) {
+                Ok(done) => applied = Some(done),
+                Err(e) => {
+                    eprintln!("muniment: the record of {at} cannot be applied: stopping: {e}");
+                    std::process::abort();
+                }
+            },
+        };
+        let id = self.commit_inside(&[made.payload], passage, landing)?;
+        if let Some(mut applied) = applied {
+            self.release(&mut applied);
+            for (collection, inserted) in applied.collections.iter().filter(|(_, n)| *n > 0) {
+                collection.notify_inserts(*inserted);
+            }
+        }
+        Ok(id)
     }
 
     /// As [`Inner::commit`], for a record that was made before.
@@ -164,7 +247,8 @@ impl Inner {
             stamps,
             announce,
         };
-        self.commit_inside(&parts, made.batch, passage, |_| publish())
+        let landing = Landing::of(self, made.batch, |_| publish());
+        self.commit_inside(&parts, passage, landing)
     }
 
     /// As [`Inner::commit`], for a record that the door would refuse. Tests use it for records as
@@ -183,16 +267,15 @@ impl Inner {
             announce: Announce::Door,
         };
         let (payload, batch) = stage.finish(passage.now, &self.cuts.buffers);
-        self.commit_inside(&[&payload], batch, passage, |_| {})
+        self.commit_inside(&[&payload], passage, Landing::of(self, batch, |_| {}))
     }
 
     /// The part of [`Inner::commit`] after the gate was passed.
     fn commit_inside(
         &self,
         payload: &[&[u8]],
-        batch: Batch,
         passage: Passage,
-        publish: impl FnOnce(Timestamp),
+        landing: Landing<impl FnOnce(Timestamp)>,
     ) -> Result<CommitId> {
         // The log is not replaced meanwhile, because that needs the gate alone.
         let log = self.journal.hold()?;
@@ -212,12 +295,10 @@ impl Inner {
         let position = Position { index, term, at };
         door.appended(position, passage.now, passage.announce);
         let accounts = self.catalog.accounts.now();
-        let of_accounts = accounts.have(batch.iter().map(|put| put.tree.0));
         let guard = MustLand;
         let inside = door.take_off(at, passage.few).then_some(turn);
         door.count(payload.iter().map(|part| part.len()).sum());
-        self.trees.apply(batch, at);
-        publish(at);
+        (landing.land)(at);
         // The record has landed. If this thread is unwinding from a panic, that is not about this
         // record.
         std::mem::forget(guard);
@@ -226,7 +307,7 @@ impl Inner {
             None => door.land(at, self.trees.views()),
         }
         self.advanced();
-        if of_accounts || self.catalog.accounts.now() != accounts {
+        if landing.of_accounts || self.catalog.accounts.now() != accounts {
             self.catalog.accounts.changed();
         }
         Ok(CommitId { index, at })

@@ -74,6 +74,8 @@ const SESSION: u8 = 8;
 const IMAGE: u8 = 9;
 const NOTE: u8 = 10;
 const CONFIG: u8 = 11;
+const PREPARE: u8 = 12;
+const RESOLVE: u8 = 13;
 
 /// One operation, read from a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,6 +134,18 @@ pub(crate) enum Op {
     /// For readers: a change of the catalog, or nothing at all, in the form of an entry of MongoDB's
     /// oplog (`{op, ns, ui?, o, o2?}`).
     Note { doc: Range<usize> },
+    /// A transaction over several logs is prepared here: the key and the row of the tree of these
+    /// (`transaction::prepared`).
+    Prepare {
+        key: Range<usize>,
+        row: Range<usize>,
+    },
+    /// A prepared transaction ends: its row is removed. `outcome` is the commit time in eight bytes, and
+    /// the transaction's operations come after this one; if it is empty the transaction was aborted.
+    Resolve {
+        key: Range<usize>,
+        outcome: Range<usize>,
+    },
 }
 
 impl Op {
@@ -148,7 +162,9 @@ impl Op {
             | Op::Entries { .. }
             | Op::Session { .. }
             | Op::Image { .. }
-            | Op::Config { .. } => false,
+            | Op::Config { .. }
+            | Op::Prepare { .. }
+            | Op::Resolve { .. } => false,
         }
     }
 }
@@ -360,6 +376,25 @@ impl Encoder {
         (self.bytes(key), self.bytes(added))
     }
 
+    /// Adds the row of a prepared transaction. Returns the ranges of key and row.
+    pub fn prepare(&mut self, key: &[u8], row: &[u8]) -> (Range<usize>, Range<usize>) {
+        self.begin(PREPARE, 0, key.len() + row.len());
+        (self.bytes(key), self.bytes(row))
+    }
+
+    /// Adds the end of a prepared transaction: see [`Op::Resolve`].
+    pub fn resolve(&mut self, key: &[u8], outcome: &[u8]) {
+        self.begin(RESOLVE, 0, key.len() + outcome.len());
+        self.bytes(key);
+        self.bytes(outcome);
+    }
+
+    /// Adds operations that are encoded already.
+    pub fn operations(&mut self, encoded: &[u8]) {
+        self.begin_record(encoded.len());
+        self.buf.extend_from_slice(encoded);
+    }
+
     /// An encoder that holds a record's payload already.
     pub fn of(payload: &[u8]) -> Encoder {
         Encoder {
@@ -543,6 +578,14 @@ impl<'a> Reader<'a> {
             NOTE => Op::Note { doc: self.bytes()? },
             CONFIG => Op::Config {
                 record: self.bytes()?,
+            },
+            PREPARE => Op::Prepare {
+                key: self.bytes()?,
+                row: self.bytes()?,
+            },
+            RESOLVE => Op::Resolve {
+                key: self.bytes()?,
+                outcome: self.bytes()?,
             },
             _ => return None,
         })

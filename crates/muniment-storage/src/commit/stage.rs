@@ -41,6 +41,7 @@ pub(crate) enum Piece {
 }
 
 /// One change of a key.
+#[derive(Clone)]
 pub(crate) struct Put {
     /// The tree of the key.
     pub tree: u32,
@@ -359,18 +360,14 @@ impl Stage {
         (sealed.payload.clone(), sealed.into_batch())
     }
 
-    /// The puts alone.
-    pub fn into_batch(self, buffers: &Buffers) -> Batch {
-        self.split(buffers).into_batch()
-    }
-
     /// The record's payload, and the puts as they stand in it.
     pub fn seal(mut self, now_ms: i64, buffers: &Buffers) -> Sealed {
         self.log.complete(now_ms);
         self.split(buffers)
     }
 
-    fn split(self, buffers: &Buffers) -> Sealed {
+    /// The same for a record that is in the log already.
+    pub fn split(self, buffers: &Buffers) -> Sealed {
         let live = buffers.active();
         let mut payload = self.log.into_payload();
         let logged = payload.len();
@@ -398,6 +395,7 @@ impl Stage {
 }
 
 /// A stage to which nothing is added any more.
+#[derive(Clone)]
 pub(crate) struct Sealed {
     /// The record's payload.
     pub payload: Bytes,
@@ -423,7 +421,8 @@ impl Sealed {
         }
     }
 
-    fn into_batch(self) -> Batch {
+    /// The puts alone.
+    pub fn into_batch(self) -> Batch {
         let mut batch = Batch::new();
         self.add_to(&mut batch);
         batch
@@ -467,7 +466,8 @@ mod tests {
 
     #[test]
     fn what_a_session_remembers_frees_space_only_while_it_is_small() {
-        use crate::sessions::{Run, SessionHead, SessionKey, SessionRecord, SessionState};
+        use crate::session_key::SessionKey;
+        use crate::sessions::{Run, SessionHead, SessionRecord, SessionState};
         for (len, frees) in [(20, true), (1 << 20, false)] {
             let mut s = Stage::new(Opening::NONE);
             let k = s.log.delete(1, &[7], &[]);

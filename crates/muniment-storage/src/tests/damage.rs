@@ -1,7 +1,7 @@
 //! Records that the door refuses, and records that cannot be applied where they are.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use crate::commit::ops::{Encoder, Op, Reader};
+use crate::commit::ops::{Encoder, HEAD, Op, Reader};
 use crate::commit::stage::Stage;
 use crate::tests::follow::{member, ship};
 use crate::tests::noise::Random;
@@ -129,6 +129,8 @@ fn the_door_takes_no_record_that_could_not_be_applied() {
         | Op::Session { .. }
         | Op::Image { .. }
         | Op::Config { .. }
+        | Op::Prepare { .. }
+        | Op::Resolve { .. }
         | Op::Note { .. } => {}
     };
     let short = &[9, 0, 0, 0, 0][..];
@@ -187,6 +189,31 @@ fn the_door_takes_no_record_that_could_not_be_applied() {
                 let _ = e.session(&[7; 48], &[1, 2]);
             }),
         ),
+        (
+            "prepared transaction",
+            Box::new(|e| {
+                let _ = e.prepare(&[7; 56], &[1, 0, 0, 99]);
+            }),
+        ),
+        (
+            "prepared document",
+            Box::new(|e| {
+                let mut of = Encoder::new();
+                let _ = of.insert(id, &[1], short);
+                let row = [&[1, 0, 0][..], &of.into_payload()[HEAD..]].concat();
+                let _ = e.prepare(&[7; 56], &row);
+            }),
+        ),
+        (
+            "prepared change of no collection",
+            Box::new(|e| {
+                let mut of = Encoder::new();
+                let _ = of.insert(77, &[1], doc! { "_id": 1 }.as_bytes());
+                let row = [&[1, 0, 0][..], &of.into_payload()[HEAD..]].concat();
+                let _ = e.prepare(&[7; 56], &row);
+            }),
+        ),
+        ("outcome", Box::new(|e| e.resolve(&[7; 56], &[1, 2]))),
         ("no entry", collection(doc! {})),
         ("wildcard that prepares", collection(entry(wild))),
         ("hashed and unique", collection(entry(hashed))),

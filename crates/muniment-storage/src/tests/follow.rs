@@ -322,7 +322,7 @@ fn look_back(store: &Store, past: &mut Vec<(Timestamp, BTreeMap<u32, u64>)>, n: 
 /// point was read.
 fn follow_for_a_while(a: &Store, b: &Arc<Store>, stop: &AtomicBool, rng: &mut Random) -> u64 {
     let (done, looked) = (AtomicBool::new(false), AtomicU64::new(0));
-    b.keep_history(2);
+    b.keep_history(2, false);
     std::thread::scope(|s| {
         let _stopper = Stopper(&done);
         for kind in 0..4 {

@@ -13,6 +13,7 @@ mod names;
 pub(crate) mod natural;
 mod noise;
 mod oplog;
+mod prepared;
 mod repair;
 mod still;
 mod sync;
@@ -21,7 +22,7 @@ mod waits;
 
 use crate::*;
 use bytes::Bytes;
-use muniment_op::NeverInterrupted;
+use muniment_op::{Interrupt, NeverInterrupted};
 use muniment_value::{Code, DocBuf, Value, doc};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,14 +54,21 @@ pub(crate) struct Many<'s> {
     store: &'s Store,
     collection: Arc<Collection>,
     unit: Option<WriteUnit<'s>>,
+    interrupt: &'s dyn Interrupt,
 }
 
 impl<'s> Many<'s> {
     pub fn new(store: &'s Store, c: &Arc<Collection>) -> Many<'s> {
+        Many::until(store, c, &NeverInterrupted)
+    }
+
+    /// The same for writes that end when `interrupt` says so.
+    pub fn until(store: &'s Store, c: &Arc<Collection>, interrupt: &'s dyn Interrupt) -> Many<'s> {
         Many {
             store,
             collection: c.clone(),
             unit: None,
+            interrupt,
         }
     }
 
@@ -71,7 +79,7 @@ impl<'s> Many<'s> {
         loop {
             let begun = match self.unit.take() {
                 Some(u) => u,
-                None => self.store.write_unit(&self.collection, &NeverInterrupted)?,
+                None => self.store.write_unit(&self.collection, self.interrupt)?,
             };
             if let Ok(t) = f(self.unit.insert(begun))? {
                 return Ok(t);

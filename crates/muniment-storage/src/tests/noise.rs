@@ -6,14 +6,14 @@ use crate::index::KeySet;
 use crate::sessions::SESSIONS;
 use crate::tests::{Many, bytes};
 use crate::*;
-use muniment_op::NeverInterrupted;
+use muniment_op::{Interrupt, NeverInterrupted, Sleepers};
 use muniment_query::running::Work;
 use muniment_tree::Range;
-use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Result, Value, doc};
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Small random numbers, the same for the same seed.
 pub(crate) struct Random(pub u64);
@@ -69,6 +69,24 @@ fn options_of(name: &str) -> CollectionOptions {
     options
 }
 
+/// Ends the waits of the threads when they are to stop: for what a prepared transaction holds.
+struct Until<'a>(&'a AtomicBool);
+
+impl Interrupt for Until<'_> {
+    fn check(&self) -> Result<()> {
+        match self.0.load(SeqCst) {
+            true => Err(Error::new(Code::NotWritablePrimary, "the noise ends")),
+            false => Ok(()),
+        }
+    }
+
+    fn sleepers(&self, _: &mut dyn FnMut(&Sleepers)) {}
+
+    fn wakes_at(&self) -> Option<Instant> {
+        Some(Instant::now() + Duration::from_millis(10))
+    }
+}
+
 /// The errors that a write may get while everything else goes on; any other is a bug.
 fn expected(result: Result<()>) -> bool {
     match result {
@@ -87,6 +105,7 @@ fn expected(result: Result<()>) -> bool {
                 Code::NotWritablePrimary,
                 Code::CannotCreateIndex,
                 Code::IllegalOperation,
+                Code::OperationNotSupportedInTransaction,
             ];
             assert!(codes.contains(&e.code()), "{e}");
             false
@@ -130,7 +149,7 @@ impl<'a> Noise<'a> {
             None => {
                 let options = options_of(name);
                 self.store
-                    .create_collection(name, options, &NeverInterrupted)
+                    .create_collection(name, options, &Until(self.stop))
             }
         }
     }
@@ -152,7 +171,8 @@ impl<'a> Noise<'a> {
 
     fn write(&self, name: &str, rng: &mut Random) -> Result<()> {
         let c = self.collection(name)?;
-        let mut many = Many::new(self.store, &c);
+        let end = Until(self.stop);
+        let mut many = Many::until(self.store, &c, &end);
         let most = if rng.below(4) == 0 { 30 } else { 3 };
         for _ in 0..=rng.below(most) {
             let d = bytes(Noise::document(rng));
@@ -181,11 +201,32 @@ impl<'a> Noise<'a> {
         many.commit()
     }
 
+    /// Ends the transactions that are prepared, if it is their turn.
+    fn resolve(&self, rng: &mut Random) -> Result<()> {
+        let end = Until(self.stop);
+        let mut all = self.store.prepared();
+        all.sort_by_key(|p| p.at);
+        for prepared in all {
+            if rng.below(3) == 0 {
+                continue;
+            }
+            let outcome = match rng.below(4) {
+                0 => Outcome::Abort,
+                _ => Outcome::Commit(prepared.at.plus(rng.below(3) as u32)),
+            };
+            self.store
+                .resolve(prepared.id, outcome, Announce::Door, &end)?;
+        }
+        Ok(())
+    }
+
     fn transact(&self, rng: &mut Random) -> Result<()> {
+        let end = Until(self.stop);
+        self.resolve(rng)?;
         let t = self.store.begin_transaction(Duration::from_millis(2), None);
         for name in ["db.plain", "db.clustered", "db.plain"] {
             let c = self.collection(name)?;
-            let mut unit = self.store.write_unit_in(&t, &c, &NeverInterrupted)?;
+            let mut unit = self.store.write_unit_in(&t, &c, &end)?;
             let many = if rng.below(20) == 0 { 400 } else { 4 };
             for _ in 0..=rng.below(many) {
                 let mut d = Noise::document(rng);
@@ -202,24 +243,34 @@ impl<'a> Noise<'a> {
         if rng.below(3) == 0 {
             let name = format!("db.made{}", rng.below(4));
             let options = CollectionOptions::default();
-            let made =
-                self.store
-                    .create_collection_in(&t, &name, options, None, &NeverInterrupted)?;
+            let made = self
+                .store
+                .create_collection_in(&t, &name, options, None, &end)?;
             if rng.below(2) == 0 {
-                let mut unit = self.store.write_unit_in(&t, &made, &NeverInterrupted)?;
+                let mut unit = self.store.write_unit_in(&t, &made, &end)?;
                 let _ = unit.insert(&bytes(Noise::document(rng)))?;
                 unit.commit()?;
             }
         }
-        match rng.below(5) {
+        match rng.below(8) {
             0 => t.abort(),
-            _ => drop(t.commit(None, Announce::Door, &NeverInterrupted)?),
+            // It may stay prepared for a while, and through the end of this primary.
+            1..=3 => {
+                let id = TransactionId {
+                    session: SessionKey::of_nobody([100 + rng.below(50) as u8; 16]),
+                    number: rng.below(1 << 40) as i64,
+                };
+                if self.store.prepared_of(&id.session).is_none() {
+                    let _ = t.prepare(id, "s1/h:1", Announce::Door, &end)?;
+                }
+            }
+            _ => drop(t.commit(None, Announce::Door, &end)?),
         }
         Ok(())
     }
 
     fn change_catalog(&self, rng: &mut Random) -> Result<()> {
-        let never = &NeverInterrupted;
+        let never = &Until(self.stop);
         let name = match rng.below(6) {
             0 => format!("db.made{}", rng.below(4)),
             _ => NAMES[rng.below(4) as usize].to_owned(),
@@ -265,9 +316,10 @@ impl<'a> Noise<'a> {
 
     /// A write of a session, with its record. Now and then sessions are forgotten.
     fn remember(&self, rng: &mut Random) -> Result<()> {
+        let end = Until(self.stop);
         let key = SessionKey::of_nobody([rng.below(5) as u8; 16]);
         if rng.below(10) == 0 {
-            return self.store.forget_sessions(&[key], &NeverInterrupted);
+            return self.store.forget_sessions(&[key], &end);
         }
         let c = self.collection("db.plain")?;
         let head = self.store.session_head(&key)?.unwrap_or_default();
@@ -278,7 +330,7 @@ impl<'a> Noise<'a> {
             count: 1,
             result: vec![7; rng.below(800) as usize],
         });
-        let mut unit = self.store.write_unit(&c, &NeverInterrupted)?;
+        let mut unit = self.store.write_unit(&c, &end)?;
         let d = doc! { "_id": format!("s{}", rng.below(1 << 40)).as_str() };
         if unit.insert(&bytes(d))?.is_err() {
             return Ok(());

@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::build::Unbuilt;
-use crate::sessions::{SessionHead, SessionKey, SessionRecord, SessionState};
+use crate::session_key::SessionKey;
+use crate::sessions::{SessionHead, SessionRecord, SessionState};
 use crate::tests::damage::{
     NEVER, append, broken, code, create, index, nested, plant_entry, what, with_options, with_spec,
 };

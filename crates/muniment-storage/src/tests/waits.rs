@@ -363,7 +363,7 @@ fn a_latch_that_is_waited_for_is_given_up_however_busy_its_neighbours_are() {
         s.spawn(|| {
             while !stop.load(SeqCst) {
                 latches.try_lock(neighbour, 2);
-                latches.unlock(neighbour);
+                latches.unlock(neighbour, 2);
                 std::thread::sleep(Duration::from_micros(500));
             }
         });
@@ -376,7 +376,7 @@ fn a_latch_that_is_waited_for_is_given_up_however_busy_its_neighbours_are() {
         }
         let ended = waits.is_finished();
         // The threads are stopped even if the test fails.
-        latches.unlock(held);
+        latches.unlock(held, 1);
         stop.store(true, SeqCst);
         assert!(ended);
         assert_eq!(waits.join().unwrap().unwrap_err().code(), Code::Interrupted);
@@ -570,7 +570,7 @@ fn history_is_kept_by_the_time_that_passes() {
     let clock = Arc::new(ByHand::new(1_700_000_000_000));
     for run in 0..2 {
         let store = with_clock(dir.path(), &clock, true);
-        store.keep_history(10);
+        store.keep_history(10, false);
         let commit = || {
             let at = commits(&store);
             let index = store.position().unwrap().appended.index;

@@ -12,9 +12,16 @@
 //! own writes (versions of the overlay are numbered by statements); a transaction that ended holds
 //! nothing. Collections that it touched cannot be changed by DDL until it ends.
 
+mod held;
 mod overlay;
+mod prepare;
+mod prepared;
+mod resolve;
+mod settle;
 
-pub(crate) use overlay::{Merged, Overlay};
+pub(crate) use overlay::{Merged, Overlay, Writes};
+pub(crate) use prepared::{Ended, PREPARED, Prepared, Row, tree_of};
+pub use prepared::{Outcome, PreparedTransaction, TransactionId};
 
 use crate::Index;
 use crate::catalog::CollectionOptions;
@@ -107,6 +114,8 @@ pub struct Transaction {
     patience: Duration,
     pub(crate) owner: u64,
     pub(crate) overlay: Arc<Overlay>,
+    /// What its view sees of transactions over several logs: see `settle`.
+    settled: Option<Arc<Overlay>>,
     state: Mutex<State>,
 }
 
@@ -134,6 +143,7 @@ impl Store {
             patience,
             owner: self.inner.units.next_owner(),
             overlay: Arc::default(),
+            settled: view.settled(),
             state: Mutex::new(State {
                 view: Some(view),
                 writing: Some(writing),
@@ -407,8 +417,12 @@ impl Transaction {
     /// # Errors
     /// 301.
     pub(crate) fn seen(&self, tree: u32, key: &[u8]) -> Result<Option<Bytes>> {
-        match self.overlay.get(tree, key, u32::MAX) {
-            Some(own) => Ok(own),
+        if let Some(own) = self.overlay.get(tree, key, u32::MAX) {
+            return Ok(own);
+        }
+        let settled = self.settled.as_ref();
+        match settled.and_then(|settled| settled.get(tree, key, u32::MAX)) {
+            Some(settled) => Ok(settled),
             None => self.inner.trees.get(TreeId(tree), key, self.at),
         }
     }
@@ -423,7 +437,7 @@ impl Transaction {
         drop(state);
         // The transaction was ended while the unit was at work.
         for hash in held.drain(..) {
-            self.inner.units.latches.unlock(hash);
+            self.inner.units.latches.unlock(hash, self.owner);
         }
     }
 
@@ -593,7 +607,7 @@ impl Transaction {
         state.ddl.clear();
         self.overlay.clear();
         for hash in state.held.drain(..) {
-            self.inner.units.latches.unlock(hash);
+            self.inner.units.latches.unlock(hash, self.owner);
         }
         let made = std::mem::take(&mut state.made);
         drop(state);

@@ -266,6 +266,13 @@ impl Sealed {
 }
 
 impl Overlay {
+    /// What these have put.
+    fn of<'s>(all: impl Iterator<Item = &'s Sealed>) -> Arc<Overlay> {
+        let overlay = Overlay::default();
+        all.for_each(|sealed| overlay.put(sealed.clone(), 0));
+        Arc::new(overlay)
+    }
+
     /// The value of a key; `Some(None)`: it was deleted.
     pub fn get(&self, tree: u32, key: &[u8], statement: u32) -> Option<Option<Bytes>> {
         let written = self.sorted();
@@ -384,6 +391,30 @@ impl Overlay {
     /// Forgets all writes.
     pub(super) fn clear(&self) {
         *self.written.write() = Written::default();
+    }
+}
+
+/// The writes of a transaction whose record is in the log, for views before that record.
+pub(crate) struct Writes {
+    sealed: Sealed,
+    overlay: Arc<Overlay>,
+}
+
+impl Writes {
+    /// What a record has put, with the bytes of memory that it takes.
+    pub fn new(sealed: Sealed) -> (Writes, usize) {
+        let bytes = sealed.memory();
+        let overlay = Overlay::of(std::iter::once(&sealed));
+        (Writes { sealed, overlay }, bytes)
+    }
+
+    /// All of these as one; they have no key in common.
+    pub fn together(all: &[&Writes]) -> Option<Arc<Overlay>> {
+        match all {
+            [] => None,
+            [one] => Some(one.overlay.clone()),
+            all => Some(Overlay::of(all.iter().map(|w| &w.sealed))),
+        }
     }
 }
 

@@ -245,7 +245,7 @@ impl WriteUnit<'_> {
         };
         let mut append = self.collection.append();
         if append.max.is_none() {
-            append.max = Some(max);
+            append.max = Some(max.max(std::mem::take(&mut append.prepared)));
             append.last = append.last.max(number.unwrap_or(0));
         }
         Ok(())

@@ -754,7 +754,7 @@ impl WriteUnit<'_> {
             Some(transaction) => transaction.keep_latches(&mut self.held),
             None => {
                 for hash in self.held.drain(..) {
-                    self.store.units.latches.unlock(hash);
+                    self.store.units.latches.unlock(hash, self.owner);
                 }
             }
         }

@@ -171,3 +171,35 @@ fn without_a_configuration_nobody_comes_in() {
     assert_eq!(e.code().0, 6, "{e}");
     expect(&mut c, "own", 13, &["{find: 'c'}"]);
 }
+
+/// The shards of a cluster with a key know each other by it, and a client cannot ask for what they ask.
+#[test]
+fn shards_that_know_each_other_commit_together() {
+    let mut keyed = Keyed::new(1);
+    let root = &mut keyed.root;
+    for (db, shard) in [("a", "s0"), ("b", "s1")] {
+        let place = format!("{{enableSharding: '{db}', primaryShard: '{shard}'}}");
+        run(root, "admin", &place);
+        run(root, db, "{insert: 'c', documents: [{_id: 0, n: 1}]}");
+    }
+    let rest = "lsid: {id: UUID('00000000-0000-4000-8000-000000000001')}, txnNumber: NumberLong(1), \
+                autocommit: false";
+    for (db, start) in [("a", ", startTransaction: true"), ("b", "")] {
+        let update = "update: 'c', updates: [{q: {_id: 0}, u: {$inc: {n: 1}}}]";
+        run(root, db, &format!("{{{update}, {rest}{start}}}"));
+    }
+    run(root, "admin", &format!("{{commitTransaction: 1, {rest}}}"));
+    for db in ["a", "b"] {
+        let found = root.find_all(db, &shell("{find: 'c'}")).unwrap();
+        assert_eq!(found[0].as_doc().get("n").unwrap().as_i64_exact(), Some(2));
+    }
+    let mut direct = keyed.cluster.shards[0].connect(0);
+    for command in [
+        "{_clusterCommit: 1, transaction: {}, participants: []}",
+        "{_clusterDecision: 1, transaction: {}}",
+        "{_clusterPrepare: 1, transaction: {}, coordinator: 's0/a:1'}",
+        "{_clusterResolve: 1, transaction: {}, outcome: {decision: 'abort'}}",
+    ] {
+        assert_eq!(code(&mut direct, "admin", command), 13, "{command}");
+    }
+}

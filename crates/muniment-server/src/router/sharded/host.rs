@@ -2,7 +2,7 @@
 
 use super::remote::{Remote, Terms};
 use crate::placement::merging;
-use crate::router::forward::{Own, ask_own};
+use crate::router::forward::{Own, ask_own_of_all};
 use crate::router::tables::Known;
 use crate::router::{Reach, SetPool};
 use bytes::Bytes;
@@ -61,7 +61,7 @@ impl Around {
                 reach: Reach::Primary,
             })
             .collect();
-        let replies = ask_own(&*self.terms.on, self.terms.router()?, &asked);
+        let replies = ask_own_of_all(&*self.terms.on, self.terms.router()?, &asked);
         let mut streams: Vec<Box<dyn DocStream>> = Vec::new();
         for (reply, (set, _)) in replies.into_iter().zip(&sets) {
             let reply = reply?;

@@ -30,10 +30,10 @@ pub mod writes;
 
 use super::forward::{Beside, Part, ask_all, reach};
 use super::relay::{ask_one, back};
-use super::sets::Reply;
 use super::tables::Known;
 use super::{Reach, Router, SetPool};
 use crate::context::CommandContext;
+use crate::sets::Reply;
 use muniment_op::sleep_until;
 use muniment_query::{Filter, QueryContext};
 use muniment_shard::{Interval, targets};

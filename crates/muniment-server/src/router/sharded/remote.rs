@@ -2,8 +2,8 @@
 
 use crate::context::CommandContext;
 use crate::router::forward::{lsid, run_on};
-use crate::router::sets::Reply;
 use crate::router::{Router, SetPool};
+use crate::sets::Reply;
 use crate::state::ServerState;
 use bytes::Bytes;
 use muniment_op::{Interrupt, Operation};

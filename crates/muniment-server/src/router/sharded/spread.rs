@@ -1,7 +1,7 @@
 //! What shards say of the statements of a writing command, put together.
 
 use crate::context::CommandContext;
-use crate::router::sets::Reply;
+use crate::sets::Reply;
 use muniment_value::{
     ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, new_object_id,
 };

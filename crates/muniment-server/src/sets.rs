@@ -1,4 +1,4 @@
-//! The connections of a router to the members of a set.
+//! The connections of a router, or of a shard, to the members of other sets.
 //!
 //! A set is known by its name and some of its members. Its other members, and which of them is primary, are asked
 //! for with `hello`, when a connection is needed and nothing is known, and after an error says that what was known
@@ -6,10 +6,10 @@
 
 use crate::options::SetAddress;
 use muniment_member::{Caller, Trust};
-use muniment_op::Interrupt;
+use muniment_op::{Interrupt, Sleepers};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value};
-use muniment_wire::Connection;
-use muniment_wire::client::code_of;
+use muniment_wire::client::{check_ok, code_of};
+use muniment_wire::{Connection, begin_request};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,15 +49,15 @@ pub enum Reach<'h> {
     Host(&'h str),
 }
 
-/// The sets that a router speaks to.
+/// The sets that a router or a shard speaks to.
 pub struct Sets {
-    /// The router's address, and what proves it to be of the cluster.
+    /// The server's own address, and what proves it to be of the cluster.
     own: (String, Trust),
     all: Mutex<HashMap<String, Arc<SetPool>>>,
 }
 
 impl Sets {
-    /// No sets yet. `own` is the router's address, and `trust` proves it to be of the cluster.
+    /// No sets yet. `own` is the server's own address, and `trust` proves it to be of the cluster.
     pub fn new(own: String, trust: Trust) -> Sets {
         Sets {
             own: (own, trust),
@@ -137,6 +137,36 @@ pub struct Sent {
     host: String,
     connection: Connection,
     result: Result<()>,
+}
+
+/// An operation that may go on until some time at most.
+pub struct Until<'i> {
+    /// The operation.
+    pub on: &'i dyn Interrupt,
+    /// The latest time.
+    pub until: Instant,
+}
+
+impl Interrupt for Until<'_> {
+    fn check(&self) -> Result<()> {
+        self.on.check()?;
+        match Instant::now() < self.until {
+            true => Ok(()),
+            false => Err(Error::new(
+                Code::ExceededTimeLimit,
+                "a member of another set has not answered in time",
+            )),
+        }
+    }
+
+    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
+        self.on.sleepers(show);
+    }
+
+    fn wakes_at(&self) -> Option<Instant> {
+        let sooner = self.on.wakes_at();
+        Some(sooner.map_or(self.until, |at| at.min(self.until)))
+    }
 }
 
 /// A reply, and the member that gave it.
@@ -260,6 +290,43 @@ impl SetPool {
                 }
             }
         }
+    }
+
+    /// Runs a command of the server's own on the primary. `time` is sent as the cluster's time.
+    ///
+    /// # Errors
+    /// As [`SetPool::ask`]; the set's, be it one of the write concern.
+    pub fn run(
+        &self,
+        db: &str,
+        command: &DocBuf,
+        time: Option<DocBuf>,
+        repeatable: bool,
+        on: &dyn Interrupt,
+    ) -> Result<DocBuf> {
+        let mut message = Vec::new();
+        begin_request(&mut message, 1, 0)
+            .body_with(|w| {
+                w.elements(command.as_doc());
+                w.field("$db", db);
+                if let Some(time) = time {
+                    w.field("$clusterTime", time);
+                }
+            })
+            .finish()?;
+        let out = Outgoing {
+            message: &message,
+            reach: Reach::Primary,
+            repeatable,
+        };
+        let reply = self.ask(&out, on)?.body;
+        check_ok(reply.as_doc())?;
+        // What the majority has not taken may be rolled back, and must not be relied on.
+        if let Some(e) = reply.as_doc().get_doc("writeConcernError") {
+            let code = code_of(e).unwrap_or(Code::WriteConcernFailed);
+            return Err(Error::new(code, e.get_str("errmsg").unwrap_or_default()));
+        }
+        Ok(reply)
     }
 
     /// The members as they are known, as `name/host,host`.

@@ -1,0 +1,29 @@
+//! `_clusterDecision`: a shard asks how a transaction over several shards has ended.
+
+use crate::auth::Needs;
+use crate::context::CommandContext;
+use crate::distributed;
+use crate::registry::{CommandSpec, Kind, Routed, RunsOn};
+use muniment_value::args::{Types, req};
+use muniment_value::{Doc, Result};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "_clusterDecision",
+    doc: "Internal: a shard asks how a transaction over several shards has ended",
+    kind: Kind::Admin,
+    runs_on: Some(RunsOn::Primary),
+    admin_only: true,
+    fields: &[req("transaction", Types::OBJECT)],
+    logged_when_slow: false,
+    profiled: false,
+    run,
+    ..CommandSpec::new(Routed::Refused, Needs::Member)
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let id = distributed::id_of(cx.args.doc("transaction").unwrap_or(Doc::EMPTY))?;
+    let told = distributed::decision(cx.server, cx.op, id)?;
+    cx.reply.elements(told.as_doc());
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! The statements of clients' transactions. Each shard begins its part of a transaction with the first statement
+//! that it gets; any error aborts the transaction on all of them.
+
+use super::Router;
+use super::forward::{Part, ask_own, ask_part};
+use super::transactions::{Id, Known};
+use crate::context::CommandContext;
+use crate::sets::{Reply, Until};
+use muniment_value::{Doc, DocBuf, Result, doc};
+use muniment_wire::client;
+use std::time::{Duration, Instant};
+
+/// The longest time for which a shard is told to abort its part.
+const ABORTING: Duration = Duration::from_secs(2);
+
+/// Sends a statement of a transaction to a shard, which begins its part if it has none yet.
+///
+/// # Errors
+/// Those of the way there; 251 if the transaction was aborted before. It is aborted on all shards then.
+pub fn statement(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    id: &Id,
+    part: &Part<'_>,
+) -> Result<Reply> {
+    let set = part.set;
+    let transactions = &router.transactions;
+    // The first statement may go to several shards.
+    if cx.generic.start_transaction.is_some() && !transactions.has_begun(id) {
+        transactions.begin(*id, cx.generic.read_concern);
+    }
+    let reply = match transactions.goes_to(id, set)? {
+        None => ask_part(cx, router, part),
+        Some(concern) => {
+            let body = first_of_part(part.body, concern);
+            let part = Part {
+                body: body.as_doc(),
+                ..*part
+            };
+            ask_part(cx, router, &part)
+        }
+    };
+    let failed = match &reply {
+        Ok(reply) => {
+            let said = reply.body.as_doc();
+            transactions.told(id, set, said);
+            client::check_ok(said).is_err() || said.get("writeErrors").is_some()
+        }
+        Err(_) => true,
+    };
+    if failed {
+        transactions.fails(id);
+        if let Some(known) = transactions.of(id) {
+            abort(cx, router, &known);
+        }
+    }
+    reply
+}
+
+/// The statement for a shard that begins its part with it.
+fn first_of_part(body: Doc<'_>, concern: Option<DocBuf>) -> DocBuf {
+    let mut part = DocBuf::new();
+    for e in body {
+        if !["startTransaction", "readConcern"].contains(&e.name()) {
+            part.append_elem(e);
+        }
+    }
+    part.append("startTransaction", true);
+    part.append_some("readConcern", concern.as_ref());
+    part
+}
+
+/// Aborts all parts. A shard that cannot be told aborts its part by itself, when it has lasted for too long.
+pub fn abort(cx: &CommandContext<'_>, router: &Router, known: &Known) {
+    let abort = abort_of(cx);
+    for part in &known.parts {
+        let on = Until {
+            on: &**cx.op,
+            until: Instant::now() + ABORTING,
+        };
+        let _ = ask_own(cx, router, &part.set, abort.as_doc(), &on);
+    }
+}
+
+/// abortTransaction, for the transaction of the command that the client has sent.
+pub fn abort_of(cx: &CommandContext<'_>) -> DocBuf {
+    doc! {
+        "abortTransaction": 1,
+        "txnNumber": cx.generic.txn_number.unwrap_or_default(),
+        "autocommit": false,
+    }
+}
