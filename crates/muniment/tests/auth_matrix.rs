@@ -97,6 +97,8 @@ const COMMANDS: &str = "
 {_replSetExport: 1}
 {_replSetHandOver: 1, to: 1}
 {_replSetStream: 1}
+{_shardPlace: 'COLL', uuid: UUID('00000000-0000-4000-8000-000000000000')}
+{_shardStatement: 1, number: NumberLong(1), statement: 0}
 {aggregate: 'COLL', pipeline: [], cursor: {}}
 {aggregate: 'COLL', pipeline: [{$changeStream: {}}], cursor: {}}
 {aggregate: 'COLL', pipeline: [{$collStats: {}}], cursor: {}}

@@ -127,7 +127,7 @@ const LISTS: [&str; 11] = [
 ];
 
 /// Commands whose whole reply is compared, after which the collections are.
-const WRITES: [&str; 27] = [
+const WRITES: [&str; 33] = [
     "{count: 'c', query: {x: 3}}",
     "{count: 'c', query: {x: 3}, skip: 5, limit: 7}",
     "{count: 'v', query: {x: 3}}",
@@ -151,6 +151,12 @@ const WRITES: [&str; 27] = [
     "{update: 'c', updates: [{q: {_id: 7000, x: 12}, u: {$set: {w: 1, k: 13}}, upsert: true}]}",
     "{update: 'c', updates: [{q: {_id: 7001, x: 13}, u: {$setOnInsert: {k: 17}}, multi: true, upsert: true}]}",
     "{update: 'c', updates: [{q: {x: {$in: [1, 2]}}, u: {$set: {up: 1}}, multi: true, upsert: true}]}",
+    "{update: 'c', updates: [{q: {_id: 30}, u: {$set: {k: 5001, x: 4}}}, {q: {k: 5001}, u: {$inc: {k: 1}, $set: {m: 1}}}]}",
+    "{update: 'c', updates: [{q: {_id: 31}, u: {k: 5003, x: 77, replaced: true}}]}",
+    "{update: 'c', updates: [{q: {_id: 32, t: 't0'}, u: {$set: {'t.$': 'changed', k: 5004}}}]}",
+    "{update: 'c', updates: [{q: {k: 5004}, u: [{$set: {k: {$add: ['$k', 1]}, x: 55}}]}]}",
+    "{findAndModify: 'c', query: {_id: 33}, update: {$set: {k: 5010, x: 99}}, new: true, fields: {k: 1}}",
+    "{findAndModify: 'c', query: {_id: 34}, update: {$inc: {k: 3000}}}",
     "{createIndexes: 'c', indexes: [{key: {x: 1}, name: 'x_1'}]}",
     "{collMod: 'c', validator: {x: {$not: {$gt: 1000}}}}",
     "{insert: 'c', documents: [{_id: 950, k: 3, x: 5000}]}",
@@ -486,6 +492,13 @@ fn a_repeated_statement_takes_effect_once() {
         "{delete: 'c', deletes: [{q: {n: 0}, limit: 1}]}",
         "{insert: 'c', documents: [{_id: 100, k: 1}, {_id: 101, k: 2}, {_id: 102, k: 3}], ordered: false}",
         "{findAndModify: 'c', query: {n: 0}, sort: {_id: 1}, update: {$inc: {n: 10000}}}",
+        // These change the shard key: some of them move their documents.
+        "{update: 'c', updates: [{q: {_id: 20}, u: {$inc: {k: 1000}}}]}",
+        "{update: 'c', updates: [{q: {_id: 21}, u: {$inc: {k: 1000}}}]}",
+        "{update: 'c', updates: [{q: {_id: 22}, u: {$inc: {k: 1000}}}]}",
+        "{update: 'c', updates: [{q: {_id: 23}, u: {$inc: {k: 1000}}}]}",
+        "{update: 'c', updates: [{q: {_id: 24}, u: {$inc: {k: 1000}}}]}",
+        "{update: 'c', updates: [{q: {_id: 25}, u: {$inc: {k: 1000}}}]}",
     ] {
         let (first, second) = twice(command);
         let (n, again) = (first.as_doc().get("n"), second.as_doc().get("n"));
@@ -726,4 +739,109 @@ fn clients_cannot_speak_as_routers() {
         // A server that is no shard does not take a version, and a router is none.
         assert_eq!(found.expect_err("a version").code().0, 203);
     }
+}
+
+/// A statement of a transaction.
+fn statement(
+    c: &mut Connection,
+    db: &str,
+    cmd: &str,
+    of: (u8, i64),
+    starts: bool,
+) -> muniment_value::Result<DocBuf> {
+    let mut cmd = shell(cmd);
+    let bytes = &[of.0; 16];
+    cmd.append("lsid", doc! { "id": Value::Binary { subtype: 4, bytes } });
+    cmd.append("txnNumber", of.1);
+    cmd.append("autocommit", false);
+    cmd.append_some("startTransaction", starts.then_some(true));
+    c.command(db, &cmd)
+}
+
+/// A transaction over a divided collection sees its own writes, and takes effect on all shards or on none.
+#[test]
+fn transactions_over_a_divided_collection() {
+    let cluster = Cluster::start(2, 1, 1);
+    let mut c = cluster.connect();
+    run(
+        &mut c,
+        "admin",
+        "{shardCollection: 'd.c', key: {k: 'hashed'}}",
+    );
+    let many = (0..40)
+        .map(|i| format!("{{_id: {i}, k: {i}, n: 0}}"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    run(
+        &mut c,
+        "d",
+        &format!("{{insert: 'c', documents: [{many}]}}"),
+    );
+    let count = "{aggregate: 'c', pipeline: [{$group: {_id: null, c: {$sum: 1}, n: {$sum: '$n'}, k: {$sum: '$k'}}}], cursor: {}}";
+    let of = |reply: DocBuf| {
+        let cursor = reply.as_doc().get_doc("cursor").unwrap();
+        let batch = cursor.get_array("firstBatch").unwrap();
+        batch
+            .values()
+            .next()
+            .unwrap()
+            .as_doc()
+            .unwrap()
+            .to_display()
+    };
+    for (number_of, commits) in [(1_i64, false), (2, true)] {
+        let id = (9, number_of);
+        let found = statement(&mut c, "d", "{find: 'c', batchSize: 100}", id, true).unwrap();
+        let cursor = found.as_doc().get_doc("cursor").unwrap();
+        assert_eq!(cursor.get_array("firstBatch").unwrap().values().count(), 40);
+        for cmd in [
+            "{update: 'c', updates: [{q: {}, u: {$inc: {n: 1}}, multi: true}]}",
+            "{insert: 'c', documents: [{_id: 100, k: 100, n: 5}, {_id: 101, k: 101, n: 5}, {_id: 102, k: 102, n: 5}]}",
+            "{delete: 'c', deletes: [{q: {_id: 7}, limit: 1}]}",
+            "{update: 'c', updates: [{q: {_id: 1}, u: {$inc: {k: 1000}}}, {q: {_id: 2}, u: {$inc: {k: 1000}}}]}",
+            "{update: 'c', updates: [{q: {_id: 3}, u: {$inc: {k: 1000}}}, {q: {_id: 4}, u: {$inc: {k: 1000}}}]}",
+        ] {
+            let reply =
+                statement(&mut c, "d", cmd, id, false).unwrap_or_else(|e| panic!("{cmd}: {e}"));
+            assert!(
+                reply.as_doc().get("writeErrors").is_none(),
+                "{cmd}: {reply:?}"
+            );
+        }
+        let inside = of(statement(&mut c, "d", count, id, false).unwrap());
+        assert_eq!(inside, "{ _id: null, c: 42, n: 54, k: 5076 }");
+        // Nobody else sees anything of it.
+        assert_eq!(
+            of(run(&mut c, "d", count)),
+            "{ _id: null, c: 40, n: 0, k: 780 }"
+        );
+        let end = if commits {
+            "{commitTransaction: 1}"
+        } else {
+            "{abortTransaction: 1}"
+        };
+        statement(&mut c, "admin", end, id, false).unwrap();
+        let after = if commits {
+            inside
+        } else {
+            "{ _id: null, c: 40, n: 0, k: 780 }".to_string()
+        };
+        assert_eq!(of(run(&mut c, "d", count)), after);
+    }
+    // A statement that fails on one shard aborts the transaction on all.
+    statement(
+        &mut c,
+        "d",
+        "{update: 'c', updates: [{q: {}, u: {$set: {z: 1}}, multi: true}]}",
+        (9, 3),
+        true,
+    )
+    .unwrap();
+    let twice = "{insert: 'c', documents: [{_id: 200, k: 1}, {_id: 10, k: 10}]}";
+    let failed = statement(&mut c, "d", twice, (9, 3), false);
+    assert!(failed.is_err() || failed.unwrap().as_doc().get("writeErrors").is_some());
+    let e =
+        statement(&mut c, "admin", "{commitTransaction: 1}", (9, 3), false).expect_err("a commit");
+    assert_eq!(e.code().0, 251);
+    assert!(all(&mut c, "d", "{find: 'c', filter: {z: 1}}").is_empty());
 }

@@ -112,7 +112,10 @@ fn commit(cx: &mut CommandContext<'_>, router: &Router, id: &Id, known: Known) -
 
 /// Has a shard commit a transaction with these participants; with none it only says how it has ended. True if
 /// it is committed.
-fn coordinate(
+///
+/// # Errors
+/// Those of the way there, and of the shard.
+pub fn coordinate(
     cx: &CommandContext<'_>,
     router: &Router,
     (session, number): &Id,

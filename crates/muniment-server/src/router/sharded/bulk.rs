@@ -3,7 +3,8 @@
 //! As in [`writes`](super::writes), operations for one shard are sent together, also those on several collections,
 //! and what the shards say of each is put together. The invariant is the same, too.
 
-use super::one::{Wanted, choose, executed, narrowed, too_often};
+use super::choose::{ATTEMPTS, Chosen, Wanted, choose, executed, narrowed, too_often};
+use super::relocate::{self, Change, Outcome};
 use super::remote::{Remote, Terms};
 use super::spread::Owned;
 use super::upsert::{Upsert, place as place_upsert, with_filter, without};
@@ -21,9 +22,6 @@ use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, num
 use muniment_wire::client::{check_ok, code_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// How often a document is looked for.
-const ATTEMPTS: usize = 100;
 
 /// The counters of a reply.
 pub const COUNTERS: [&str; 6] = [
@@ -187,6 +185,7 @@ impl<'a> Bulk<'a> {
             None => Aim::Change {
                 filter: doc.get_doc("filter").unwrap_or(Doc::EMPTY),
                 collation: doc.get_doc("collation"),
+                update: doc.get("updateMods"),
                 upsert: is("upsert"),
                 multi: is("multi"),
             },
@@ -404,6 +403,40 @@ impl<'a> Bulk<'a> {
         Ok(())
     }
 
+    /// Looks for the document of an operation, and moves it if `update` asks for that; `None` if that is all.
+    fn find(
+        &mut self,
+        cx: &CommandContext<'_>,
+        router: &Router,
+        (place, known, shards): (usize, &Known, &[usize]),
+        (wanted, update): (&Wanted<'_>, Option<Value<'_>>),
+    ) -> Result<Option<Option<Chosen>>> {
+        let Some(update) = update else {
+            return choose(cx, router, known, wanted, shards).map(Some);
+        };
+        let op = self.ops.get(place).ok_or_else(lost)?;
+        let change = Change {
+            wanted: *wanted,
+            update,
+            array_filters: op
+                .doc
+                .as_doc()
+                .get_array("arrayFilters")
+                .unwrap_or(Doc::EMPTY),
+            id: op.id,
+        };
+        match relocate::run(cx, router, known, &change, shards)? {
+            Outcome::None => Ok(Some(None)),
+            Outcome::Stays(chosen) => Ok(Some(Some(chosen))),
+            Outcome::Moved(..) | Outcome::Before => {
+                let d = doc! { "ok": 1.0, "idx": place as i32, "n": 1, "nModified": 1 };
+                self.done.results.insert(place, d);
+                self.count(&[0, 0, 1, 1, 0, 0]);
+                Ok(None)
+            }
+        }
+    }
+
     /// Sends one operation to one shard.
     fn send_one(
         &mut self,
@@ -485,9 +518,16 @@ impl<'a> Bulk<'a> {
             collation: doc.get_doc("collation"),
             variables: cx.args.doc("let"),
         };
+        let update = doc
+            .get("updateMods")
+            .filter(|u| relocate::may_move(&known, *u, None));
         for _ in 0..ATTEMPTS {
             cx.op.check()?;
-            let Some(chosen) = choose(cx, router, &known, &wanted, shards)? else {
+            let found = match self.find(cx, router, (place, &known, shards), (&wanted, update))? {
+                Some(found) => found,
+                None => return Ok(()),
+            };
+            let Some(chosen) = found else {
                 if doc.get("upsert").is_some_and(|v| v.truthy()) {
                     return self.upsert(cx, place, &known, send);
                 }

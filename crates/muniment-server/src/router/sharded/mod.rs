@@ -9,6 +9,7 @@
 
 pub mod aggregate;
 pub mod bulk;
+mod choose;
 pub mod ddl;
 pub mod explain;
 pub mod find;
@@ -19,6 +20,7 @@ mod one;
 mod pipeline;
 mod place;
 pub mod reads;
+mod relocate;
 mod remote;
 mod settle;
 pub mod shard;

@@ -1,6 +1,7 @@
 //! findAndModify on a sharded collection.
 
-use super::one::{Wanted, choose, executed, narrowed, too_often};
+use super::choose::{ATTEMPTS, Wanted, choose, executed, narrowed, too_often};
+use super::relocate::{self, Change, Outcome};
 use super::upsert::{Upsert, place, with_filter};
 use super::{PRIMARY, parsed, reached, to_one};
 use crate::context::CommandContext;
@@ -10,11 +11,11 @@ use crate::router::relay::{ask_one, back};
 use crate::router::tables::Known;
 use crate::sets::Reply;
 use muniment_op::Interrupt;
-use muniment_value::{Doc, Result, Value, number};
+use muniment_query::running::{Steps, Work};
+use muniment_query::{MatchInfo, Projection};
+use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, number};
+use muniment_wire::client;
 use std::sync::Arc;
-
-/// How often a document is looked for.
-const ATTEMPTS: usize = 100;
 
 /// Runs findAndModify: on the shard that the filter names, or on that which has the document.
 ///
@@ -24,13 +25,24 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> 
     let filter = cx.args.doc("query").unwrap_or(Doc::EMPTY);
     let collation = cx.args.doc("collation");
     let upsert = cx.args.bool("upsert", false);
-    if upsert {
+    let may_move = |u: Value<'_>| relocate::may_move(known, u, None);
+    if upsert && !cx.args.get("update").is_some_and(may_move) {
         let key = parsed(cx, known, filter, collation).and_then(|f| known.key.key_of_filter(&f));
         if let Some(key) = key {
             return to_one(cx, router, known, known.table.owner(&key));
         }
     }
     let shards = reached(cx, known, filter, collation);
+    let update = cx
+        .args
+        .get("update")
+        .filter(|_| !cx.args.bool("remove", false));
+    if let Some(update) = update.filter(|u| relocate::may_move(known, *u, None))
+        && known.table.shards().len() > 1
+        && !shards.is_empty()
+    {
+        return changes_key(cx, router, known, update, &shards);
+    }
     match shards.as_slice() {
         [] if !upsert => return to_one(cx, router, known, 0),
         [one] if !upsert => return to_one(cx, router, known, *one),
@@ -57,19 +69,7 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> 
                 // The shard says what it comes to if there is none.
                 return to_one(cx, router, known, shards.first().copied().unwrap_or(0));
             }
-            let statement = Upsert {
-                filter,
-                update: cx.args.get("update").unwrap_or(Value::Null),
-                array_filters: cx.args.array("arrayFilters").unwrap_or(Doc::EMPTY),
-                variables: cx.args.doc("let").unwrap_or(Doc::EMPTY),
-                collation,
-            };
-            let (shard, filter) = place(cx, known, &statement)?;
-            let body = with_filter(cx.request.body, "query", filter);
-            return send(cx, router, known, shard, body.as_doc()).and_then(|reply| {
-                let set = Arc::clone(known.set(shard)?);
-                back(cx, router, &set, &reply)
-            });
+            return inserts(cx, router, known);
         };
         let body = narrowed(cx.request.body, "query", &chosen);
         let reply = send(cx, router, known, chosen.shard, body.as_doc())?;
@@ -99,4 +99,100 @@ fn send(
         reach: PRIMARY,
     };
     ask_one(cx, router, &part)
+}
+
+/// Runs the command on the shard of the document that it inserts.
+fn inserts(cx: &mut CommandContext<'_>, router: &Router, known: &Known) -> Result<()> {
+    let statement = Upsert {
+        filter: cx.args.doc("query").unwrap_or(Doc::EMPTY),
+        update: cx.args.get("update").unwrap_or(Value::Null),
+        array_filters: cx.args.array("arrayFilters").unwrap_or(Doc::EMPTY),
+        variables: cx.args.doc("let").unwrap_or(Doc::EMPTY),
+        collation: cx.args.doc("collation"),
+    };
+    let (shard, filter) = place(cx, known, &statement)?;
+    let body = with_filter(cx.request.body, "query", filter);
+    let reply = send(cx, router, known, shard, body.as_doc())?;
+    back(cx, router, &Arc::clone(known.set(shard)?), &reply)
+}
+
+/// Runs an update that may change the shard key.
+fn changes_key(
+    cx: &mut CommandContext<'_>,
+    router: &Router,
+    known: &Known,
+    update: Value<'_>,
+    shards: &[usize],
+) -> Result<()> {
+    let change = Change {
+        wanted: Wanted {
+            filter: cx.args.doc("query").unwrap_or(Doc::EMPTY),
+            sort: cx.args.doc("sort"),
+            collation: cx.args.doc("collation"),
+            variables: cx.args.doc("let"),
+        },
+        update,
+        array_filters: cx.args.array("arrayFilters").unwrap_or(Doc::EMPTY),
+        id: cx
+            .args
+            .get("stmtId")
+            .and_then(number::to_i64_clamped)
+            .unwrap_or(0),
+    };
+    for _ in 0..ATTEMPTS {
+        cx.op.check()?;
+        let value = match relocate::run(cx, router, known, &change, shards)? {
+            Outcome::None if cx.args.bool("upsert", false) => return inserts(cx, router, known),
+            Outcome::None => ValueBuf::new(Value::Null),
+            Outcome::Before => {
+                return Err(Error::new(
+                    Code::IncompleteTransactionHistory,
+                    "the command has moved a document to another shard when it was sent first, and the document is \
+                     not remembered",
+                ));
+            }
+            Outcome::Moved(old, new) => {
+                shown(cx, if cx.args.bool("new", false) { new } else { old })?
+            }
+            Outcome::Stays(chosen) => {
+                let body = narrowed(cx.request.body, "query", &chosen);
+                let reply = send(cx, router, known, chosen.shard, body.as_doc())?;
+                let code = client::code_of(reply.body.as_doc());
+                let done = reply.body.as_doc().get_doc("lastErrorObject");
+                let none = done.and_then(|d| d.get("n")?.as_i64_exact()) == Some(0);
+                if none || code == Some(Code::WouldChangeOwningShard) {
+                    continue;
+                }
+                return back(cx, router, &Arc::clone(known.set(chosen.shard)?), &reply);
+            }
+        };
+        let n = i32::from(!matches!(value.as_value(), Value::Null));
+        cx.reply.field(
+            "lastErrorObject",
+            doc! { "n": n, "updatedExisting": n == 1 },
+        );
+        cx.reply.field("value", value.as_value());
+        return Ok(());
+    }
+    Err(too_often())
+}
+
+/// The document with the fields that the client asks for.
+fn shown(cx: &CommandContext<'_>, document: DocBuf) -> Result<ValueBuf> {
+    let Some(fields) = cx.args.doc("fields").filter(|d| !d.is_empty()) else {
+        return Ok(ValueBuf::new(document.as_doc()));
+    };
+    let ctx = cx
+        .engine()
+        .context(cx.op, Doc::EMPTY, Collation::default())?;
+    let projection = Projection::parse(fields, None, &ctx)?;
+    let (mut out, steps) = (Vec::new(), Steps::default());
+    let on: &dyn Interrupt = &**cx.op;
+    projection.apply(
+        document.as_doc(),
+        MatchInfo::default(),
+        &mut out,
+        Work::of(on, &steps),
+    )?;
+    Ok(ValueBuf::new(Doc::new(&out)))
 }

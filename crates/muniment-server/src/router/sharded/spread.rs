@@ -114,6 +114,22 @@ impl Done {
         })
     }
 
+    /// What one update has done that has moved its document.
+    pub fn moved() -> Done {
+        Done {
+            n: 1,
+            modified: 1,
+            ..Done::default()
+        }
+    }
+
+    /// Whether the first error says that the document would belong to another shard.
+    pub fn would_move(&self) -> bool {
+        let first = self.errors.first();
+        first
+            .is_some_and(|(_, d)| client::code_of(d.as_doc()) == Some(Code::WouldChangeOwningShard))
+    }
+
     /// The place of the first statement that failed.
     pub fn first_error(&self) -> Option<usize> {
         self.errors.first().map(|(i, _)| *i)
@@ -172,6 +188,16 @@ impl Outcome {
 
     fn error(&mut self, place: usize, error: Doc<'_>) {
         let mut d = doc! { "index": i32::try_from(place).unwrap_or(i32::MAX) };
+        if client::code_of(error) == Some(Code::WouldChangeOwningShard) {
+            // An update of one document is moved by the router.
+            d.append("code", Code::InvalidOptions.0);
+            d.append(
+                "errmsg",
+                "Multi-update operations are not allowed when updating the shard key field.",
+            );
+            self.errors.push((place, d));
+            return;
+        }
         for e in error.iter().filter(|e| e.name() != "index") {
             d.append_elem(e);
         }

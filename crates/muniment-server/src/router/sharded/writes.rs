@@ -8,12 +8,12 @@
 //! command is retryable and the shard remembers it.
 
 use super::spread::{Done, Outcome, Owned, Statement, Writes, command};
-use super::{PRIMARY, Repeats, ask_parts, is_stale, one, parsed, reached, upsert};
+use super::{PRIMARY, Repeats, ask_parts, is_stale, one, parsed, reached, relocate, upsert};
 use crate::context::CommandContext;
 use crate::router::Router;
 use crate::router::forward::{Beside, Part};
 use crate::router::tables::Known;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, number};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, number};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -299,6 +299,7 @@ impl Run<'_> {
                 filter: d.get_doc("q").unwrap_or(Doc::EMPTY),
                 collation: d.get_doc("collation"),
                 upsert: is("upsert"),
+                update: d.get("u").filter(|_| self.writes == Writes::Updates),
                 multi: match self.writes {
                     Writes::Deletes => d.get("limit").and_then(number::to_i64_exact) == Some(0),
                     _ => is("multi"),
@@ -319,6 +320,8 @@ pub enum Aim<'a> {
         filter: Doc<'a>,
         /// The statement's collation.
         collation: Option<Doc<'a>>,
+        /// The change; `None` if documents are deleted.
+        update: Option<Value<'a>>,
         /// It inserts a document if none matches.
         upsert: bool,
         /// It changes all that match.
@@ -328,7 +331,7 @@ pub enum Aim<'a> {
 
 /// Where a statement goes.
 pub fn goes(cx: &CommandContext<'_>, known: &Known, aim: &Aim<'_>) -> Goes {
-    let (filter, collation, upsert, multi) = match aim {
+    let (filter, collation, upsert, multi, update) = match aim {
         Aim::Insert(d) => {
             return match known.key.key_of(*d) {
                 Ok(key) => Goes::To(known.table.owner(&key)),
@@ -338,17 +341,31 @@ pub fn goes(cx: &CommandContext<'_>, known: &Known, aim: &Aim<'_>) -> Goes {
         Aim::Change {
             filter,
             collation,
+            update,
             upsert,
             multi,
-        } => (*filter, *collation, *upsert, *multi),
+        } => (*filter, *collation, *upsert, *multi, *update),
     };
-    if upsert {
-        let filter = parsed(cx, known, filter, collation);
-        if let Some(key) = filter.and_then(|f| known.key.key_of_filter(&f)) {
-            return Goes::To(known.table.owner(&key));
-        }
+    // An `_id` never changes, so most updates need not be looked at.
+    let looks = upsert || update.is_some_and(|update| relocate::may_move(known, update, None));
+    let parsed = looks
+        .then(|| parsed(cx, known, filter, collation))
+        .flatten();
+    let fixed = parsed.as_ref().and_then(|f| known.key.values_of_filter(f));
+    if let Some(key) = parsed
+        .filter(|_| upsert)
+        .and_then(|f| known.key.key_of_filter(&f))
+        && !update.is_some_and(|u| relocate::may_move(known, u, fixed.as_ref().map(|d| d.as_doc())))
+    {
+        return Goes::To(known.table.owner(&key));
     }
     let shards = reached(cx, known, filter, collation);
+    if let Some(update) =
+        update.filter(|_| !multi && known.table.shards().len() > 1 && !shards.is_empty())
+        && relocate::may_move(known, update, fixed.as_ref().map(|d| d.as_doc()))
+    {
+        return Goes::ToOne(shards);
+    }
     match (shards.as_slice(), multi) {
         // Which shard an upsert of an unknown key would write to is not known.
         ([shard], _) if !upsert => Goes::To(*shard),

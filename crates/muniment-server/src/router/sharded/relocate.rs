@@ -1,0 +1,344 @@
+//! Updates of one document after which it may belong to another shard, because they change its shard key.
+//!
+//! Such a document is deleted on its shard and inserted on the other one, in a transaction: the client's, or one of the
+//! router's own. The session of an own one is made of the client's session and the statement's number, if the command
+//! is retryable: so a shard remembers that the statement has taken effect.
+
+use super::choose::{ATTEMPTS, Chosen, Wanted, choose, too_often};
+use super::{PRIMARY, ask_parts, with_terms};
+use crate::auth;
+use crate::context::CommandContext;
+use crate::placement::FIELD;
+use crate::router::Router;
+use crate::router::forward::{Beside, Part, lsid};
+use crate::router::over_shards::coordinate;
+use crate::router::tables::Known;
+use muniment_op::Interrupt;
+use muniment_query::running::{Steps, Work};
+use muniment_query::{Clocks, Filter, Update};
+use muniment_shard::KeyField;
+use muniment_storage::{NOBODY, SessionKey};
+use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, array, doc};
+use muniment_wire::client;
+use sha2::{Digest, Sha256};
+
+/// An update of one document.
+pub struct Change<'c> {
+    /// The document.
+    pub wanted: Wanted<'c>,
+    /// The change.
+    pub update: Value<'c>,
+    /// `arrayFilters`; empty for none.
+    pub array_filters: Doc<'c>,
+    /// The number of the statement.
+    pub id: i64,
+}
+
+/// What became of it.
+pub enum Outcome {
+    /// No document matches.
+    None,
+    /// The document stays where it is: the shard can change it.
+    Stays(Chosen),
+    /// It was moved: the document as it was and as it is.
+    Moved(DocBuf, DocBuf),
+    /// The statement was sent before, and has moved its document then.
+    Before,
+}
+
+/// Whether an update may change the shard key of its document.
+pub fn may_move(known: &Known, update: Value<'_>, fixed: Option<Doc<'_>>) -> bool {
+    // An `_id` never changes.
+    let mut fields = known
+        .key
+        .fields()
+        .iter()
+        .filter(|f| f.path.as_str() != "_id");
+    let operators = match update {
+        Value::Document(d) if d.first().is_some_and(|e| e.name().starts_with('$')) => d,
+        Value::Document(d) => {
+            let same = |f: &KeyField| {
+                let fixed = fixed.and_then(|fixed| fixed.get(f.path.as_str()));
+                let new = d.get(f.path.as_str());
+                new.is_some() && fixed.map(|v| v.to_display()) == new.map(|v| v.to_display())
+            };
+            return !fields.all(same);
+        }
+        _ => return fields.next().is_some(),
+    };
+    let named = |name: &str, f: &KeyField| {
+        let path = f.path.as_str();
+        let (short, long) = if name.len() < path.len() {
+            (name, path)
+        } else {
+            (path, name)
+        };
+        long.strip_prefix(short)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    fields.any(|f| {
+        operators.iter().any(|operator| {
+            let operand = operator.value().as_doc().unwrap_or(Doc::EMPTY);
+            operand.iter().any(|e| {
+                let target = e.value().as_str().filter(|_| operator.name() == "$rename");
+                named(e.name(), f) || target.is_some_and(|target| named(target, f))
+            })
+        })
+    })
+}
+
+/// Runs an update of one document on one of these shards, as far as it has to be moved.
+///
+/// # Errors
+/// Those of the update; 13388 StaleConfig; those of the transaction.
+pub fn run(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    known: &Known,
+    change: &Change<'_>,
+    shards: &[usize],
+) -> Result<Outcome> {
+    let own = own_session(cx, change.id);
+    if cx.generic.txn_number.is_some()
+        && !cx.generic.in_transaction()
+        && has_moved(cx, router, known, &own)?
+    {
+        return Ok(Outcome::Before);
+    }
+    for attempt in 0..ATTEMPTS {
+        cx.op.check()?;
+        let Some(chosen) = choose(cx, router, known, &change.wanted, shards)? else {
+            return Ok(Outcome::None);
+        };
+        let new = changed(cx, known, change, chosen.doc.as_doc())?;
+        let owner = match &new {
+            Some(new) => known.table.owner(&known.key.key_of(new.as_doc())?),
+            None => chosen.shard,
+        };
+        if owner == chosen.shard {
+            return Ok(Outcome::Stays(chosen));
+        }
+        let number = attempt as i64 + 1;
+        if let Some((old, new)) = moved(cx, router, (known, change), &chosen, (&own, number))? {
+            return Ok(Outcome::Moved(old, new));
+        }
+    }
+    Err(too_often())
+}
+
+/// The document after the update; `None` if it is the same.
+fn changed(
+    cx: &CommandContext<'_>,
+    known: &Known,
+    change: &Change<'_>,
+    old: Doc<'_>,
+) -> Result<Option<DocBuf>> {
+    let own = known.collection.default_collation.as_ref();
+    let collation = change.wanted.collation.or(own.map(|d| d.as_doc()));
+    let variables = change.wanted.variables.unwrap_or(Doc::EMPTY);
+    let collation = Collation::parse_some(collation)?;
+    let ctx = cx.engine().context(cx.op, variables, collation)?;
+    let ctx = ctx.with_clocks(Clocks::NowAndCluster);
+    let filter = Filter::parse(change.wanted.filter, &ctx)?;
+    let update = Update::parse(change.update, change.array_filters, &ctx)?;
+    let (mut new, steps) = (Vec::new(), Steps::default());
+    let on: &dyn Interrupt = &**cx.op;
+    let work = Work::of(on, &steps);
+    let info = filter.matches_info(old, work)?.unwrap_or_default();
+    let differs = update.apply(old, info, &mut new, work)?;
+    Ok(differs.then(|| Doc::new(&new).to_buf()))
+}
+
+/// Deletes the document where it is and inserts it where it belongs, in one transaction. `None` if it does not match
+/// any more.
+fn moved(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    (known, change): (&Known, &Change<'_>),
+    chosen: &Chosen,
+    own: (&SessionKey, i64),
+) -> Result<Option<(DocBuf, DocBuf)>> {
+    let mut transaction = Transaction {
+        cx,
+        router,
+        known,
+        own,
+        begun: Vec::new(),
+    };
+    let done = transaction.moves(change, chosen);
+    if cx.generic.in_transaction() {
+        return done;
+    }
+    match done {
+        Ok(Some(both)) => transaction.commit().map(|()| Some(both)),
+        other => {
+            transaction.abort();
+            other
+        }
+    }
+}
+
+struct Transaction<'t, 'c> {
+    cx: &'t CommandContext<'c>,
+    router: &'t Router,
+    known: &'t Known,
+    /// The session of an own transaction, and its number.
+    own: (&'t SessionKey, i64),
+    /// The shards that have a part of it.
+    begun: Vec<usize>,
+}
+
+impl Transaction<'_, '_> {
+    fn moves(&mut self, change: &Change<'_>, chosen: &Chosen) -> Result<Option<(DocBuf, DocBuf)>> {
+        let name = self.known.name();
+        let filter = doc! { "$and": array![change.wanted.filter, &chosen.names] };
+        let mut remove = doc! { "findAndModify": name, "query": filter, "remove": true };
+        remove.append_some("collation", change.wanted.collation);
+        let constants = change
+            .wanted
+            .variables
+            .filter(|_| self.cx.request.body.get("let").is_some());
+        remove.append_some("let", constants);
+        let removed = self.send(chosen.shard, remove)?;
+        let Some(old) = removed.as_doc().get_doc("value").map(|d| d.to_buf()) else {
+            return Ok(None);
+        };
+        let new =
+            changed(self.cx, self.known, change, old.as_doc())?.unwrap_or_else(|| old.clone());
+        let owner = self
+            .known
+            .table
+            .owner(&self.known.key.key_of(new.as_doc())?);
+        let insert = doc! { "insert": name, "documents": array![&new] };
+        let inserted = self.send(owner, insert)?;
+        let errors = inserted
+            .as_doc()
+            .get_array("writeErrors")
+            .unwrap_or(Doc::EMPTY);
+        match errors.values().next().and_then(|v| v.as_doc()) {
+            None => Ok(Some((old, new))),
+            Some(e) => {
+                let code = client::code_of(e).unwrap_or(Code::UnknownError);
+                let mut extra = DocBuf::new();
+                for field in e
+                    .iter()
+                    .filter(|f| !["index", "code", "errmsg"].contains(&f.name()))
+                {
+                    extra.append_elem(field);
+                }
+                let why = e.get_str("errmsg").unwrap_or_default();
+                Err(Error::new(code, why).with_extra(extra))
+            }
+        }
+    }
+
+    /// Sends a statement to a shard.
+    fn send(&mut self, shard: usize, command: DocBuf) -> Result<DocBuf> {
+        let (set, versions) = (self.known.set(shard)?, self.known.versions(shard));
+        if self.cx.generic.in_transaction() {
+            let body = with_terms(self.cx, command);
+            let part = Part {
+                set,
+                db: self.known.db(),
+                body: body.as_doc(),
+                beside: Beside::Nothing,
+                versions: Some(versions.as_doc()),
+                reach: PRIMARY,
+            };
+            let mut replies = ask_parts(self.cx, self.router, &[part]);
+            let reply = replies
+                .pop()
+                .ok_or_else(|| Error::internal("a reply is lost"))??;
+            client::check_ok(reply.body.as_doc())?;
+            return Ok(reply.body);
+        }
+        let mut command = command;
+        command.append(FIELD, versions);
+        self.terms(&mut command);
+        if !self.begun.contains(&shard) {
+            command.append("startTransaction", true);
+            self.begun.push(shard);
+        }
+        let time = self.router.times.newest();
+        let reply = set.run(self.known.db(), &command, time, false, &**self.cx.op)?;
+        self.router.times.heard(reply.as_doc());
+        Ok(reply)
+    }
+
+    fn terms(&self, command: &mut DocBuf) {
+        command.append("lsid", lsid(self.own.0));
+        command.append("txnNumber", self.own.1);
+        command.append("autocommit", false);
+    }
+
+    fn commit(&self) -> Result<()> {
+        let mut sets = Vec::new();
+        for shard in &self.begun {
+            sets.push(self.known.set(*shard)?);
+        }
+        let (Some(first), id) = (sets.first(), (*self.own.0, self.own.1)) else {
+            return Ok(());
+        };
+        let texts: ArrayBuf = sets.iter().map(|set| set.text()).collect();
+        match coordinate(self.cx, self.router, &id, first, texts)? {
+            true => Ok(()),
+            false => Err(Error::new(
+                Code::WriteConflict,
+                "the document could not be moved to another shard: try again",
+            )),
+        }
+    }
+
+    fn abort(&self) {
+        for shard in &self.begun {
+            let mut abort = doc! { "abortTransaction": 1 };
+            self.terms(&mut abort);
+            let Ok(set) = self.known.set(*shard) else {
+                continue;
+            };
+            // If it fails, the shard ends its part by itself after a while.
+            let _ = set.run("admin", &abort, None, false, &**self.cx.op);
+        }
+    }
+}
+
+/// The session of the own transaction of a statement.
+fn own_session(cx: &CommandContext<'_>, statement: i64) -> SessionKey {
+    let of_client = cx.generic.session;
+    let user = auth::user_of(cx.server, cx.local).map(|user| user.digest);
+    let user = of_client.map(|s| s.user).or(user).unwrap_or(NOBODY);
+    let id = match (of_client, cx.generic.txn_number) {
+        (Some(session), Some(number)) => {
+            let mut hash = Sha256::new();
+            hash.update(b"a statement that moves a document");
+            hash.update(session.id);
+            hash.update(session.user);
+            hash.update(number.to_le_bytes());
+            hash.update(statement.to_le_bytes());
+            let mut id = [0; 16];
+            let digest = hash.finalize();
+            id.copy_from_slice(digest.get(..16).unwrap_or(&[0; 16]));
+            id
+        }
+        _ => crate::uuid::random_uuid(),
+    };
+    SessionKey { id, user }
+}
+
+/// Whether a shard remembers that a transaction of the session was committed.
+fn has_moved(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    known: &Known,
+    session: &SessionKey,
+) -> Result<bool> {
+    let ask =
+        doc! { "_shardStatement": 1, "number": 0_i64, "statement": -1, "lsid": lsid(session) };
+    for set in &known.sets {
+        let reply = set.run("admin", &ask, router.times.newest(), true, &**cx.op)?;
+        if reply.as_doc().get("committed").is_some_and(|v| v.truthy()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
