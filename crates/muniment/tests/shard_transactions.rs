@@ -192,6 +192,11 @@ fn it_takes_effect_on_all_shards_or_on_none() {
         11000
     );
     assert_eq!(code(s.add("a", 0, 1)), 251);
+    let commit = format!("{{commitTransaction: 1, {}}}", s.rest());
+    let refused = s.c.command_raw("admin", &shell(&commit)).unwrap();
+    let labels = refused.as_doc().get_array("errorLabels").unwrap();
+    let labels: Vec<_> = labels.values().filter_map(|v| v.as_str()).collect();
+    assert_eq!(labels, ["TransientTransactionError"]);
     assert_eq!(code(s.commit()), 251);
     s.begin("");
     s.add("a", 0, 1).unwrap();
@@ -324,6 +329,37 @@ fn a_decision_outlives_its_coordinator() {
         now(&cluster) == [105, 95]
     });
     s.commit().unwrap();
+    nothing_stays(&cluster);
+}
+
+/// The coordinator's own part is not resolved yet when another router asks how the transaction has ended.
+#[test]
+fn another_router_learns_of_a_decision_that_is_not_resolved() {
+    let cluster = start(1, 2, 2);
+    let (mut c, mut other) = (cluster.connect(), cluster.routers[1].connect());
+    let mut s = Session::new(&mut c, 1);
+    for shard in [0, 1] {
+        fail(&cluster, shard, "_clusterResolve", true);
+    }
+    s.begin("");
+    s.add("a", 0, 5).unwrap();
+    s.add("b", 0, -5).unwrap();
+    // Neither shard has resolved, unless it has asked already.
+    s.commit().unwrap();
+    let again = format!(
+        "{{commitTransaction: 1, {}, recoveryToken: {{recoveryShardId: 's0'}}}}",
+        s.rest()
+    );
+    run(&mut other, "admin", &again);
+    // The session goes on only after the transaction has ended.
+    for shard in [0, 1] {
+        fail(&cluster, shard, "_clusterResolve", false);
+    }
+    s.begin("");
+    s.add("a", 0, 1).unwrap();
+    s.add("b", 0, -1).unwrap();
+    s.commit().unwrap();
+    assert_eq!(now(&cluster), [106, 94]);
     nothing_stays(&cluster);
 }
 
