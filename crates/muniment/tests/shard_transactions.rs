@@ -370,6 +370,7 @@ fn a_participant_holds_what_it_has_prepared_and_asks() {
     let mut cluster = start(1, 1, 2);
     let (mut c, mut d) = (cluster.connect(), cluster.connect());
     let mut s = Session::new(&mut c, 1);
+    run(&mut d, "b", "{insert: 'other', documents: [{_id: 0}]}");
     commit_unheard(&cluster, &mut s);
     let mut direct = cluster.shards[1].connect(0);
     run(
@@ -383,6 +384,7 @@ fn a_participant_holds_what_it_has_prepared_and_asks() {
     let at = "readConcern: {level: 'snapshot'}, maxTimeMS: 1500";
     let find = format!("{{find: 'c', filter: {{_id: 0}}, {at}}}");
     assert_eq!(code(d.command("b", &shell(&find))), 50);
+    run(&mut d, "b", &format!("{{find: 'other', {at}}}"));
     let update = "{update: 'c', updates: [{q: {_id: 0}, u: {$inc: {n: 1}}}], maxTimeMS: 1000}";
     assert_eq!(code(d.command("b", &shell(update))), 50);
     assert!(began.elapsed() > Duration::from_secs(2));
