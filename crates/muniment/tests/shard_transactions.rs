@@ -205,6 +205,13 @@ fn it_takes_effect_on_all_shards_or_on_none() {
     run(s.c, "admin", &abort);
     assert_eq!(code(s.commit()), 251);
     assert_eq!(now(&cluster), [104, 98]);
+    // The errors of bulkWrite are within its reply.
+    s.begin("");
+    s.add("a", 0, 1).unwrap();
+    let bulk = "bulkWrite: 1, ops: [{insert: 0, document: {_id: 0}}], nsInfo: [{ns: 'b.c'}]";
+    s.run("admin", bulk).unwrap();
+    assert_eq!(code(s.commit()), 251);
+    assert_eq!(now(&cluster), [104, 98]);
     // One that another router has begun, and that it asks for, is aborted.
     s.begin("");
     s.add("a", 0, 1).unwrap();
