@@ -60,7 +60,7 @@ impl Snapshots {
                 };
                 // Other shards may be read at the same time.
                 let at = at.unwrap_or(view.timestamp());
-                op.pin(store.as_decided(view, at, op)?);
+                op.pin(view.read_at(at));
             }
             // The majority may have less than this member. For a linearizable read, `replica_set::admit` has
             // ensured that the majority's view is not older than the read.
@@ -78,15 +78,14 @@ impl Snapshots {
     /// returned after the majority of the set has everything up to that point.
     ///
     /// # Errors
-    /// Those of [`Snapshots::view`]; 246 SnapshotUnavailable; those of `interrupt`.
+    /// Those of [`Snapshots::view`]; those of `interrupt`.
     pub fn at(
         &self,
         server: &ServerState,
         at: Timestamp,
         interrupt: &dyn Interrupt,
     ) -> Result<Snapshot> {
-        let view = self.complete(server, at, interrupt)?;
-        server.engine.store.as_decided(view, at, interrupt)
+        Ok(self.complete(server, at, interrupt)?.read_at(at))
     }
 
     fn complete(

@@ -20,6 +20,9 @@ use std::sync::Arc;
 pub struct Snapshot {
     /// `None` after the store was closed.
     inner: Option<Arc<(View, Arc<dyn Trees>)>>,
+    /// The time that is read at, for a read at a time: it may be later than the view, if nothing was committed
+    /// in between.
+    read_at: Option<Timestamp>,
     /// The writes of transactions over several logs that it sees, although their records are later.
     settled: Option<Arc<Overlay>>,
     /// The writes of a transaction itself, up to some statement.
@@ -146,6 +149,7 @@ impl Snapshot {
     pub(crate) fn new(inner: Option<(View, Arc<dyn Trees>)>) -> Snapshot {
         Snapshot {
             inner: inner.map(Arc::new),
+            read_at: None,
             settled: None,
             own: None,
         }
@@ -156,9 +160,22 @@ impl Snapshot {
         Snapshot { settled, ..self }
     }
 
-    /// What [`Snapshot::with_settled`] has added.
-    pub(crate) fn settled(&self) -> Option<Arc<Overlay>> {
-        self.settled.clone()
+    /// The same snapshot for a read at this time: see [`Store::as_decided`](crate::Store::as_decided).
+    pub fn read_at(self, at: Timestamp) -> Snapshot {
+        Snapshot {
+            read_at: Some(at),
+            ..self
+        }
+    }
+
+    /// The time that is read at.
+    pub(crate) fn time(&self) -> Option<Timestamp> {
+        self.read_at
+    }
+
+    /// The time that is read at, or else the one up to which it sees everything.
+    pub fn read_time(&self) -> Timestamp {
+        self.read_at.unwrap_or_else(|| self.timestamp())
     }
 
     /// The same snapshot with the writes of a transaction up to a statement.

@@ -192,12 +192,24 @@ fn it_takes_effect_on_all_shards_or_on_none() {
         11000
     );
     assert_eq!(code(s.add("a", 0, 1)), 251);
+    let commit = format!("{{commitTransaction: 1, {}}}", s.rest());
+    let refused = s.c.command_raw("admin", &shell(&commit)).unwrap();
+    let labels = refused.as_doc().get_array("errorLabels").unwrap();
+    let labels: Vec<_> = labels.values().filter_map(|v| v.as_str()).collect();
+    assert_eq!(labels, ["TransientTransactionError"]);
     assert_eq!(code(s.commit()), 251);
     s.begin("");
     s.add("a", 0, 1).unwrap();
     s.add("b", 0, 1).unwrap();
     let abort = format!("{{abortTransaction: 1, {}}}", s.rest());
     run(s.c, "admin", &abort);
+    assert_eq!(code(s.commit()), 251);
+    assert_eq!(now(&cluster), [104, 98]);
+    // The errors of bulkWrite are within its reply.
+    s.begin("");
+    s.add("a", 0, 1).unwrap();
+    let bulk = "bulkWrite: 1, ops: [{insert: 0, document: {_id: 0}}], nsInfo: [{ns: 'b.c'}]";
+    s.run("admin", bulk).unwrap();
     assert_eq!(code(s.commit()), 251);
     assert_eq!(now(&cluster), [104, 98]);
     // One that another router has begun, and that it asks for, is aborted.
@@ -327,6 +339,37 @@ fn a_decision_outlives_its_coordinator() {
     nothing_stays(&cluster);
 }
 
+/// The coordinator's own part is not resolved yet when another router asks how the transaction has ended.
+#[test]
+fn another_router_learns_of_a_decision_that_is_not_resolved() {
+    let cluster = start(1, 2, 2);
+    let (mut c, mut other) = (cluster.connect(), cluster.routers[1].connect());
+    let mut s = Session::new(&mut c, 1);
+    for shard in [0, 1] {
+        fail(&cluster, shard, "_clusterResolve", true);
+    }
+    s.begin("");
+    s.add("a", 0, 5).unwrap();
+    s.add("b", 0, -5).unwrap();
+    // Neither shard has resolved, unless it has asked already.
+    s.commit().unwrap();
+    let again = format!(
+        "{{commitTransaction: 1, {}, recoveryToken: {{recoveryShardId: 's0'}}}}",
+        s.rest()
+    );
+    run(&mut other, "admin", &again);
+    // The session goes on only after the transaction has ended.
+    for shard in [0, 1] {
+        fail(&cluster, shard, "_clusterResolve", false);
+    }
+    s.begin("");
+    s.add("a", 0, 1).unwrap();
+    s.add("b", 0, -1).unwrap();
+    s.commit().unwrap();
+    assert_eq!(now(&cluster), [106, 94]);
+    nothing_stays(&cluster);
+}
+
 /// What is prepared outlives the end of sessions, the time limit of transactions and the process. A participant
 /// that hears nothing asks.
 #[test]
@@ -334,6 +377,7 @@ fn a_participant_holds_what_it_has_prepared_and_asks() {
     let mut cluster = start(1, 1, 2);
     let (mut c, mut d) = (cluster.connect(), cluster.connect());
     let mut s = Session::new(&mut c, 1);
+    run(&mut d, "b", "{insert: 'other', documents: [{_id: 0}]}");
     commit_unheard(&cluster, &mut s);
     let mut direct = cluster.shards[1].connect(0);
     run(
@@ -347,6 +391,7 @@ fn a_participant_holds_what_it_has_prepared_and_asks() {
     let at = "readConcern: {level: 'snapshot'}, maxTimeMS: 1500";
     let find = format!("{{find: 'c', filter: {{_id: 0}}, {at}}}");
     assert_eq!(code(d.command("b", &shell(&find))), 50);
+    run(&mut d, "b", &format!("{{find: 'other', {at}}}"));
     let update = "{update: 'c', updates: [{q: {_id: 0}, u: {$inc: {n: 1}}}], maxTimeMS: 1000}";
     assert_eq!(code(d.command("b", &shell(update))), 50);
     assert!(began.elapsed() > Duration::from_secs(2));

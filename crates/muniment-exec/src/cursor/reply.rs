@@ -52,7 +52,7 @@ fn append_reply(
     if let Some(view) = op.pinned() {
         out.push(Type::Timestamp as u8);
         out.extend_from_slice(b"atClusterTime\0");
-        out.extend_from_slice(&view.timestamp().0.to_le_bytes());
+        out.extend_from_slice(&view.read_time().0.to_le_bytes());
     }
     out.push(0);
     set_length(out, doc_at);

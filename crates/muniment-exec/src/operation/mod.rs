@@ -318,13 +318,13 @@ impl OpContext {
     /// the one it is pinned to.
     ///
     /// # Errors
-    /// Those of [`Transaction::join`] and [`Transaction::snapshot`].
+    /// Those of [`Transaction::view_of`] and [`Store::as_decided`].
     pub(crate) fn view(&self, store: &Store, collection: &Collection) -> Result<Snapshot> {
         match self.transaction() {
-            Some(transaction) => {
-                transaction.join(collection, self)?;
-                transaction.snapshot()
+            Some(transaction) if transaction.is_undecided(collection) => {
+                self.without_ticket(|| transaction.view_of(collection, self))?
             }
+            Some(transaction) => transaction.view_of(collection, self),
             None => self.pinned_view(store, collection),
         }
     }
@@ -338,7 +338,12 @@ impl OpContext {
         if collection.named_since() > pinned.timestamp() || collection.is_dropped() {
             return Err(snapshot_unavailable());
         }
-        Ok(pinned.clone())
+        let view = pinned.clone();
+        // Another shard decides, which may take long.
+        match store.is_undecided(&view, collection) {
+            true => self.without_ticket(|| store.as_decided(view, collection, self))?,
+            false => store.as_decided(view, collection, self),
+        }
     }
 
     /// Makes the operation read this view. To be called once, before it reads.

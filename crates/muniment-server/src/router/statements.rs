@@ -44,7 +44,9 @@ pub fn statement(
         Ok(reply) => {
             let said = reply.body.as_doc();
             transactions.told(id, set, said);
-            client::check_ok(said).is_err() || said.get("writeErrors").is_some()
+            let in_part = said.get("writeErrors").is_some()
+                || said.get("nErrors").is_some_and(|n| n.truthy());
+            client::check_ok(said).is_err() || in_part
         }
         Err(_) => true,
     };

@@ -121,6 +121,12 @@ fn of(view: &Snapshot, c: &Collection) -> Vec<(i32, i32)> {
     found
 }
 
+/// The view for a read at its time.
+fn decided(store: &Store, view: &Snapshot, c: &Collection, on: &dyn Interrupt) -> Result<Snapshot> {
+    let view = view.clone().read_at(view.timestamp());
+    store.as_decided(view, c, on)
+}
+
 fn before() -> Vec<(i32, i32)> {
     (0..10).map(|i| (i, i)).collect()
 }
@@ -381,6 +387,7 @@ fn a_view_sees_what_was_committed_at_its_time() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let c = filled(&store);
+    let elsewhere = create(&store, "db.elsewhere");
     store.keep_history(60, false);
     let early = store.snapshot();
     let at = prepare(&store, &c, 1);
@@ -388,16 +395,13 @@ fn a_view_sees_what_was_committed_at_its_time() {
     assert!(undecided.timestamp() >= at);
     // One before it does not wait; one after it does, and can be ended.
     assert_eq!(
-        of(
-            &store
-                .as_decided(early.clone(), early.timestamp(), NEVER)
-                .unwrap(),
-            &c
-        ),
+        of(&decided(&store, &early, &c, NEVER).unwrap(), &c),
         before()
     );
-    let late = store.as_decided(undecided.clone(), undecided.timestamp(), &Within::ms(30));
+    let late = decided(&store, &undecided, &c, &Within::ms(30));
     assert_eq!(late.err().map(|e| e.code()), Some(Code::MaxTimeMSExpired));
+    // One of another collection does not either.
+    assert!(decided(&store, &undecided, &elsewhere, &Within::ms(30)).is_ok());
     let other = prepare_other(&store, &c);
     insert(&store, &c, doc! { "_id": 60, "u": 60 }).unwrap();
     let between = store.snapshot();
@@ -405,9 +409,7 @@ fn a_view_sees_what_was_committed_at_its_time() {
     let ended = AtomicBool::new(false);
     let seen = std::thread::scope(|s| {
         let waits = s.spawn(|| {
-            let view = store
-                .as_decided(between.clone(), between.timestamp(), NEVER)
-                .unwrap();
+            let view = decided(&store, &between, &c, NEVER).unwrap();
             assert!(ended.load(SeqCst));
             of(&view, &c)
         });
@@ -426,40 +428,27 @@ fn a_view_sees_what_was_committed_at_its_time() {
     assert_eq!(seen, wanted);
     // Their commit time is later than this view.
     assert!(undecided.timestamp() < other);
-    let view = store
-        .as_decided(undecided.clone(), undecided.timestamp(), NEVER)
-        .unwrap();
+    let view = decided(&store, &undecided, &c, NEVER).unwrap();
     assert_eq!(of(&view, &c), before());
     assert_eq!(
-        of(
-            &store
-                .as_decided(early.clone(), early.timestamp(), NEVER)
-                .unwrap(),
-            &c
-        ),
+        of(&decided(&store, &early, &c, NEVER).unwrap(), &c),
         before()
     );
     // A transaction at that time sees the same, and must not write what was changed after its view.
-    let view = store
-        .as_decided(between.clone(), between.timestamp(), NEVER)
-        .unwrap();
-    let t = store.begin_transaction(Duration::from_millis(5), Some(view));
-    assert_eq!(of(&t.snapshot().unwrap(), &c), wanted);
-    assert_eq!(
-        set(&store, &c, &t, 1, 7).unwrap_err().code(),
-        Code::WriteConflict
-    );
-    let t = store.begin_transaction(
-        Duration::from_millis(5),
-        Some(
-            store
-                .as_decided(between.clone(), between.timestamp(), NEVER)
-                .unwrap(),
-        ),
-    );
+    let begin_at = || {
+        let view = between.clone().read_at(between.timestamp());
+        store.begin_transaction(Duration::from_millis(5), Some(view))
+    };
+    let t = begin_at();
+    assert_eq!(of(&t.view_of(&c, NEVER).unwrap(), &c), wanted);
+    for id in [1, 50] {
+        // Also where it is its first statement, which looks for nothing but the document's `_id`.
+        let conflict = set(&store, &c, &begin_at(), id, 7).unwrap_err();
+        assert_eq!(conflict.code(), Code::WriteConflict);
+    }
     set(&store, &c, &t, 3, 300).unwrap();
     wanted[2].1 = 300;
-    assert_eq!(of(&t.snapshot().unwrap(), &c), wanted);
+    assert_eq!(of(&t.view_of(&c, NEVER).unwrap(), &c), wanted);
     t.abort();
     // What is kept for such views goes with them.
     drop((undecided, between, t));

@@ -115,7 +115,9 @@ pub struct Transaction {
     pub(crate) owner: u64,
     pub(crate) overlay: Arc<Overlay>,
     /// What its view sees of transactions over several logs: see `settle`.
-    settled: Option<Arc<Overlay>>,
+    settled: Mutex<Option<Arc<Overlay>>>,
+    /// The time that it reads at, if it reads at a time.
+    read_at: Option<Timestamp>,
     state: Mutex<State>,
 }
 
@@ -143,7 +145,8 @@ impl Store {
             patience,
             owner: self.inner.units.next_owner(),
             overlay: Arc::default(),
-            settled: view.settled(),
+            settled: Mutex::default(),
+            read_at: view.time(),
             state: Mutex::new(State {
                 view: Some(view),
                 writing: Some(writing),
@@ -175,6 +178,7 @@ impl Store {
         self.inner.watch.check_open()?;
         self.inner.door.check(transaction.opening)?;
         transaction.join(collection, interrupt)?;
+        transaction.settle(collection, interrupt)?;
         if collection.is_dropped() {
             return Err(dropped(collection));
         }
@@ -270,6 +274,16 @@ impl Transaction {
         self.at
     }
 
+    /// Its view for a read of a collection, together with the writes of its statements so far.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::join`] and [`Store::as_decided`]; 251 NoSuchTransaction when it has ended.
+    pub fn view_of(&self, collection: &Collection, interrupt: &dyn Interrupt) -> Result<Snapshot> {
+        self.join(collection, interrupt)?;
+        self.settle(collection, interrupt)?;
+        self.snapshot()
+    }
+
     /// Its view together with the writes of its statements so far.
     ///
     /// # Errors
@@ -277,6 +291,7 @@ impl Transaction {
     pub fn snapshot(&self) -> Result<Snapshot> {
         let state = self.state.lock();
         let view = state.view.clone().ok_or_else(ended)?;
+        let view = view.with_settled(self.settled.lock().clone());
         Ok(view.with(self.overlay.clone(), state.statement))
     }
 
@@ -420,7 +435,7 @@ impl Transaction {
         if let Some(own) = self.overlay.get(tree, key, u32::MAX) {
             return Ok(own);
         }
-        let settled = self.settled.as_ref();
+        let settled = self.settled.lock().clone();
         match settled.and_then(|settled| settled.get(tree, key, u32::MAX)) {
             Some(settled) => Ok(settled),
             None => self.inner.trees.get(TreeId(tree), key, self.at),

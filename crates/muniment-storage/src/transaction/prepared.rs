@@ -383,10 +383,13 @@ impl<W> Prepared<W> {
         self.any.load(SeqCst) == 0
     }
 
-    /// Whether all transactions have ended that were prepared at this time or before it.
-    pub(super) fn is_decided(&self, at: Timestamp) -> bool {
+    /// Whether all transactions have ended that were prepared at this time or before it, and that change this
+    /// collection if one is named.
+    pub(super) fn is_decided(&self, at: Timestamp, collection: Option<u32>) -> bool {
         let state = self.state.lock();
-        !state.rows.values().any(|entry| entry.at <= at)
+        let of = |entry: &Entry| collection.is_none_or(|id| entry.collections.contains(&id));
+        let mut all = state.rows.values();
+        !all.any(|entry| entry.at <= at && of(entry))
     }
 
     /// What `find` makes of the transactions that are committed at this time, and whose records are later.
