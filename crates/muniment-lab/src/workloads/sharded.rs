@@ -90,6 +90,20 @@ impl Row {
     pub(crate) fn rate(&self) -> f64 {
         self.phase.load.samples.operations as f64 / self.phase.load.samples.seconds
     }
+
+    /// The operations that ended with an error of the server.
+    pub(crate) fn failed(&self) -> u64 {
+        let kinds = self.phase.load.kinds.values();
+        let statuses = kinds.flat_map(|m| &m.statuses);
+        let bad = statuses.filter(|(status, _)| !["OK", "NOT_FOUND"].contains(*status));
+        bad.map(|(_, n)| *n).sum()
+    }
+
+    /// Whether its rate is one of operations that were done. An error is answered faster than what
+    /// was asked for.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.failed() * 100 <= self.phase.load.samples.operations
+    }
 }
 
 /// The CPU seconds of a scenario.
@@ -370,7 +384,9 @@ pub(super) fn run(lab: &mut Lab, counts: &[Count], out: &mut Outcome) -> Result<
     for run in &found.runs {
         for row in &run.rows {
             let name = experiments::sharded::called(row.scenario, run.count);
-            lab.doubt(&name, &row.phase.load, WORKERS as usize);
+            if row.is_measured() {
+                lab.doubt(&name, &row.phase.load, WORKERS as usize);
+            }
             if let Some(e) = &row.phase.error {
                 out.warnings
                     .push(format!("{name}: the server's first error: {e}"));

@@ -30,7 +30,15 @@ pub(crate) fn called(scenario: &Scenario, count: Count) -> String {
 pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     for run in &found.runs {
         for row in &run.rows {
-            figures(run.count, row, out);
+            if row.is_measured() {
+                figures(run.count, row, out);
+                continue;
+            }
+            out.warnings.push(format!(
+                "{}: {} operations failed, so nothing else is told of it.",
+                called(row.scenario, run.count),
+                rate(row.failed() as f64)
+            ));
         }
         for (i, held) in run.held.iter().enumerate() {
             let who = match run.count {
@@ -72,10 +80,11 @@ fn scenarios(found: &Found) -> Vec<&'static Scenario> {
     all
 }
 
-/// A scenario's row for a number of shards.
+/// A scenario's row for a number of shards, if it was measured.
 fn row_of<'f>(found: &'f Found, scenario: &Scenario, count: Count) -> Option<&'f Row> {
     let run = found.runs.iter().find(|r| r.count == count)?;
-    run.rows.iter().find(|r| r.scenario.name == scenario.name)
+    let mut rows = run.rows.iter().filter(|r| r.is_measured());
+    rows.find(|r| r.scenario.name == scenario.name)
 }
 
 /// A scenario's rate for a number of shards.
@@ -163,6 +172,7 @@ fn exhausted(found: &Found) -> Option<String> {
     let all: Vec<String> = alone
         .rows
         .iter()
+        .filter(|r| r.is_measured())
         .map(|r| format!("{} {:.2}", r.scenario.name, busy(r)))
         .collect();
     (!all.is_empty()).then(|| {
@@ -195,9 +205,17 @@ fn rates(found: &Found, names: &[&'static Scenario]) -> Table {
     let times = |x: f64, of: Option<f64>| of.map_or_else(String::new, |y| format!("{:.2}", x / y));
     for scenario in names {
         for run in &found.runs {
-            let Some(row) = row_of(found, scenario, run.count) else {
+            let mut rows = run.rows.iter();
+            let Some(row) = rows.find(|r| r.scenario.name == scenario.name) else {
                 continue;
             };
+            if !row.is_measured() {
+                let mut cells = vec![scenario.name.to_string(), run.count.name()];
+                cells.extend(std::iter::repeat_n(String::new(), 9));
+                cells.push(super::w5::failed(&row.phase.load));
+                t.row(cells);
+                continue;
+            }
             let samples = &row.phase.load.samples;
             let published = scenario.published.filter(|_| run.count == Count::Server);
             let mixed = scenario.name == POST_MIXED.0 && run.count == Count::Shards(POST_MIXED.2);
@@ -469,8 +487,8 @@ fn router(cost: &RouterCost, out: &mut Outcome) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::experiments::fixtures::{check, load};
-    use crate::workloads::scenarios::{LOAD, SCENARIOS};
+    use crate::report::experiments::fixtures::{check, load, measured};
+    use crate::workloads::scenarios::{LOAD, SCENARIOS, STOCK};
     use crate::workloads::sharded::{Cpu, Run};
     use crate::ycsb::Phase;
 
@@ -492,6 +510,14 @@ mod tests {
                 client: 0.3,
             },
         }
+    }
+
+    /// A row whose operations were refused, which is fast.
+    fn refused(count: Count) -> Row {
+        let mut row = row(&STOCK[4], count, 9.0);
+        let kinds = &mut row.phase.load.kinds;
+        kinds.insert("SCAN-FAILED", measured(0.1, "ERROR", 80_000));
+        row
     }
 
     fn run(count: Count, factor: f64) -> Run {
@@ -529,6 +555,8 @@ mod tests {
             document_us: vec![1.75; 5],
             documents: vec![150_000.0; 5],
         });
+        found.runs[0].rows.push(row(&STOCK[4], Count::Server, 0.1));
+        found.runs[2].rows.push(refused(Count::Shards(2)));
         let mut out = Outcome::default();
         tell(&found, &mut out);
         check("w5-shards", &out);
