@@ -261,10 +261,25 @@ impl Servers {
             target,
             cluster,
         };
-        if let Some(share) = plan.machines {
-            servers.slices = Some(Slices::start(&servers.holders(), share)?);
-        }
+        servers.limit(plan.machines)?;
         Ok(servers)
+    }
+
+    /// Gives each server with data its share of a core, if they have one.
+    fn limit(&mut self, share: Option<f64>) -> Result<()> {
+        let holders = self.holders();
+        self.slices = share.map(|s| Slices::start(&holders, s)).transpose()?;
+        Ok(())
+    }
+
+    /// Waits until the servers have finished what a load leaves to them. Under its limit a server
+    /// that is busy would look quiet, so the limits are lifted meanwhile.
+    fn settle(&mut self, lab: &mut Lab, share: Option<f64>) -> Result<()> {
+        drop(self.slices.take());
+        let mut all = self.holders();
+        all.extend(self.cluster.as_ref().map(Sharded::config_pid));
+        lab.settle_all(&all, LONGEST_PAUSE);
+        self.limit(share)
     }
 
     /// The process ids of the servers with data.
@@ -399,7 +414,7 @@ pub(super) fn run(lab: &mut Lab, counts: &[Count], out: &mut Outcome) -> Result<
 
 /// Measures one number of shards on a cluster of its own.
 fn one(lab: &mut Lab, plan: &Plan, count: Count, found: &mut Found) -> Result<()> {
-    let servers = Servers::start(lab, plan, count)?;
+    let mut servers = Servers::start(lab, plan, count)?;
     let how = servers.slices.as_ref().map(|s| s.how);
     found.machines = plan.machines.zip(how);
     let mut run = Run {
@@ -408,13 +423,13 @@ fn one(lab: &mut Lab, plan: &Plan, count: Count, found: &mut Found) -> Result<()
         held: Vec::new(),
         router: None,
     };
-    let result = measure(lab, plan, &servers, &mut run);
+    let result = measure(lab, plan, &mut servers, &mut run);
     found.runs.push(run);
     // A server that has ended says more than the error of the connection to it.
     servers.end(lab).and(result)
 }
 
-fn measure(lab: &mut Lab, plan: &Plan, servers: &Servers, run: &mut Run) -> Result<()> {
+fn measure(lab: &mut Lab, plan: &Plan, servers: &mut Servers, run: &mut Run) -> Result<()> {
     let size = &plan.size;
     if plan.has(&[LOAD]) || plan.has(&SCENARIOS) {
         let mut post = Data {
@@ -449,7 +464,7 @@ fn measure(lab: &mut Lab, plan: &Plan, servers: &Servers, run: &mut Run) -> Resu
 fn scenarios(
     lab: &mut Lab,
     plan: &Plan,
-    servers: &Servers,
+    servers: &mut Servers,
     some: &'static [Scenario],
     data: &mut Data,
     (operations, longest): (u64, u64),
@@ -462,9 +477,7 @@ fn scenarios(
     if data.table == "usertable" && plan.scenarios.iter().any(|s| s.name == LOAD.name) {
         run.rows.push(load);
     }
-    let mut all = servers.holders();
-    all.extend(servers.cluster.as_ref().map(Sharded::config_pid));
-    lab.settle_all(&all, LONGEST_PAUSE);
+    servers.settle(lab, plan.machines)?;
     for s in some {
         if stop::asked() {
             return Ok(());

@@ -155,7 +155,7 @@ fn gained(found: &Found, scenario: &Scenario) -> Option<String> {
             if ratio < MOST_GAINED { "met" } else { "MISSED" }
         ),
         Some((share, _)) => format!(
-            "{name}: at best {ratio:.2} × one server that has {share} of a core, with {} that have as much each{post}.",
+            "{name}: at best {ratio:.2} × one server that has {share} of a core, with {} of as much each{post}.",
             count.name()
         ),
     })
