@@ -259,15 +259,29 @@ impl Lab {
         }
     }
 
-    /// Waits until the server has finished the work that a load leaves to do (flushes, compaction),
-    /// so that the next measurement does not pay for it. The server counts as quiet after half a
-    /// second in which no tenth of a second used more than 15 ms of CPU or wrote more than a
-    /// megabyte. Warns if it was not quiet after `longest`. A server whose process cannot be read
-    /// gets a pause of half a second.
+    /// Waits until the server has finished the work that a load leaves to do; see
+    /// [`Lab::settle_all`]. A server whose process cannot be read gets a pause of half a second.
     pub fn settle(&mut self, target: &Target, longest: Duration) {
+        let pids: Vec<u32> = target.pid.into_iter().collect();
+        self.settle_all(&pids, longest);
+    }
+
+    /// Waits until these processes have finished the work that a load leaves to do (flushes,
+    /// compaction), so that the next measurement does not pay for it. They count as quiet after half
+    /// a second in which no tenth of a second used more than 15 ms of CPU or wrote more than a
+    /// megabyte, taken together. Warns if they were not quiet after `longest`. If one of them cannot
+    /// be read, or if there is none, it waits for half a second.
+    pub fn settle_all(&mut self, pids: &[u32], longest: Duration) {
         const LOOK: Duration = Duration::from_millis(100);
         const QUIET: u32 = 5;
-        let Some(mut last) = target.pid.and_then(muniment_load::procs::sample) else {
+        let used = || {
+            let all = pids.iter().map(|pid| muniment_load::procs::sample(*pid));
+            let all = all.collect::<Option<Vec<_>>>().filter(|a| !a.is_empty())?;
+            let cpu: f64 = all.iter().map(|s| s.cpu_seconds).sum();
+            let written: f64 = all.iter().map(|s| s.written).sum();
+            Some((cpu, written))
+        };
+        let Some(mut last) = used() else {
             std::thread::sleep(LOOK * QUIET);
             return;
         };
@@ -282,11 +296,10 @@ impl Lab {
                 return;
             }
             std::thread::sleep(LOOK);
-            let Some(now) = target.pid.and_then(muniment_load::procs::sample) else {
+            let Some(now) = used() else {
                 return;
             };
-            let cpu = (now.cpu_seconds - last.cpu_seconds) / LOOK.as_secs_f64();
-            let busy = cpu > 0.15 || now.written - last.written > 1e6;
+            let busy = (now.0 - last.0) / LOOK.as_secs_f64() > 0.15 || now.1 - last.1 > 1e6;
             quiet = if busy { 0 } else { quiet + 1 };
             last = now;
         }

@@ -281,20 +281,43 @@ pub(crate) fn server(
 /// Starts a server as [`server`] does, in `dir`, which is removed with it.
 pub(crate) fn server_with(dir: TempDir, options: &ServerOptions) -> Result<(Process, String)> {
     std::fs::create_dir_all(&options.data).context("making the data directory")?;
+    let args = options.args(&dir.path().join(PORT_FILE));
+    let layer = options.layer.as_ref();
+    listening("embedded server", &options.program, &args, dir, layer)
+}
+
+/// Starts a router of `program` on a free loopback port, with its directory below `parent`; returns
+/// it with its address. `config` is the set that holds the cluster's configuration,
+/// `NAME/HOST:PORT`.
+pub(crate) fn router(program: &Path, parent: &Path, config: &str) -> Result<(Process, String)> {
+    let dir = TempDir::new(parent)?;
+    let file = dir.path().join(PORT_FILE).display().to_string();
+    let args = [
+        "router",
+        "--bind_ip",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--portFile",
+        &file,
+        "--configdb",
+        config,
+    ];
+    listening("router", program, &args.map(String::from), dir, None)
+}
+
+/// Starts the program `exe`, and waits until it has written its port into [`PORT_FILE`] in `dir`;
+/// returns it with its address.
+fn listening(
+    what: &'static str,
+    exe: &Path,
+    args: &[String],
+    dir: TempDir,
+    layer: Option<&powerloss_image::Settings>,
+) -> Result<(Process, String)> {
+    let child = spawn(exe, what, args, dir.path(), false, layer)?;
     let file = dir.path().join(PORT_FILE);
-    let child = spawn(
-        &options.program,
-        "embedded server",
-        &options.args(&file),
-        dir.path(),
-        false,
-        options.layer.as_ref(),
-    )?;
-    let mut p = Process {
-        child,
-        dir,
-        what: "embedded server",
-    };
+    let mut p = Process { child, dir, what };
     let port = p.port(&file)?;
     Ok((p, format!("127.0.0.1:{port}")))
 }

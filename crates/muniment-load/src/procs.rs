@@ -43,9 +43,9 @@ pub fn sample(pid: u32) -> Option<Sample> {
 }
 
 /// The CPU seconds of process `pid` by its own clock, which counts nanoseconds; `None` if there is no such
-/// clock.
+/// clock. It is one cheap call, where [`sample`] reads three files.
 #[cfg(target_os = "linux")]
-fn cpu_clock(pid: u32) -> Option<f64> {
+pub fn cpu_clock(pid: u32) -> Option<f64> {
     let pid = libc::pid_t::try_from(pid).ok()?;
     let mut clock: libc::clockid_t = 0;
     let mut t = libc::timespec {
@@ -62,7 +62,7 @@ fn cpu_clock(pid: u32) -> Option<f64> {
 
 /// Other systems do not show the clock of another process.
 #[cfg(not(target_os = "linux"))]
-fn cpu_clock(_: u32) -> Option<f64> {
+pub fn cpu_clock(_: u32) -> Option<f64> {
     None
 }
 

@@ -586,3 +586,131 @@ fn every_word_that_may_be_asked_about_has_its_page() {
         assert!(stderr.lines().count() < 20, "{args:?}: {stderr}");
     }
 }
+
+/// The processes of servers that have their files below `dir`, with their command lines.
+fn servers(dir: &Path) -> Vec<(u32, String)> {
+    let dir = dir.to_string_lossy().into_owned();
+    let all = std::fs::read_dir("/proc").unwrap();
+    let all = all.filter_map(|e| {
+        let pid: u32 = e.ok()?.file_name().to_str()?.parse().ok()?;
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        (line.contains(&dir) && !line.contains(" bench ")).then_some((pid, line))
+    });
+    all.collect()
+}
+
+/// The table with this title, as rows of texts.
+fn table(results: &[serde_json::Value], title: &str) -> Vec<Vec<String>> {
+    let mut tables = results
+        .iter()
+        .filter_map(|l| l["tables"].as_array())
+        .flatten();
+    let found = tables.find(|t| t["title"] == title).unwrap();
+    let row = |r: &serde_json::Value| {
+        let cells = r.as_array().unwrap().iter();
+        cells.map(|c| c.as_str().unwrap().to_string()).collect()
+    };
+    found["rows"].as_array().unwrap().iter().map(row).collect()
+}
+
+#[test]
+fn shards_of_one_machine_hold_all_documents_and_end() {
+    let dir = Dir::new("shards");
+    let args = [
+        "w5",
+        "--topology",
+        "shards=server,1,2",
+        "--only",
+        "scenario=S1,S5,router",
+    ];
+    let out = bench(&dir.0, &args).output().unwrap();
+    let stdout = String::from_utf8_lossy(&out.stdout);
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{stdout}\n{stderr}");
+    let results = results(&dir.0);
+    let column = |rows: &[Vec<String>], i: usize| -> Vec<String> {
+        rows.iter().map(|r| r[i].clone()).collect()
+    };
+    let counts = ["one server", "1 shard", "2 shards"];
+    for title in ["Rates by number of shards", "CPU time, µs an operation"] {
+        let rows = table(&results, title);
+        assert_eq!(column(&rows, 0), ["S1", "S1", "S1", "S5", "S5", "S5"]);
+        assert_eq!(column(&rows, 1), [counts, counts].concat(), "{title}");
+    }
+    // S5 reads alone, so what each cluster holds is what was loaded.
+    let held = table(&results, "What each server holds at the end");
+    assert_eq!(column(&held, 0), counts);
+    for (row, servers) in held.iter().zip([1, 1, 2]) {
+        let each: Vec<u64> = row[1]
+            .split(" / ")
+            .map(|n| n.replace(',', "").parse().unwrap())
+            .collect();
+        assert_eq!(
+            (each.len(), each.iter().sum()),
+            (servers, 10_000),
+            "{row:?}"
+        );
+        // The hash divides them about evenly.
+        assert!(each.iter().all(|n| *n > 4500), "{row:?}");
+    }
+    let router = table(&results, "What the router costs");
+    assert_eq!(router.len(), 3, "{router:?}");
+    let figures: Vec<&serde_json::Value> = results
+        .iter()
+        .filter_map(|l| l["figures"].as_array())
+        .flatten()
+        .collect();
+    for name in [
+        "S5, one server",
+        "S5, 2 shards: p99",
+        "S1, 2 shards: CPU of router",
+        "S1, 2 shards: CPU of configuration",
+        "router's CPU, find by _id",
+    ] {
+        let found = figures.iter().find(|f| f["name"] == name);
+        let value = found.and_then(|f| f["value"].as_f64());
+        assert!(value.is_some_and(|v| v > 0.0), "{name}: {value:?}");
+    }
+    let html = std::fs::read_to_string(dir.0.join("report/report.html")).unwrap();
+    assert!(html.contains("Operations a second by number of shards"));
+    assert_eq!(leftovers(&dir.0), Vec::<PathBuf>::new());
+    assert_eq!(servers(&dir.0), []);
+}
+
+#[test]
+fn a_shard_that_dies_is_named_and_takes_the_others_with_it() {
+    let dir = Dir::new("shard-dies");
+    let args = [
+        "w5",
+        "--topology",
+        "shards=2",
+        "--machines",
+        "0.5",
+        "--only",
+        "scenario=S1",
+    ];
+    let mut child = bench(&dir.0, &args).spawn().unwrap();
+    let begin = Instant::now();
+    let victim = loop {
+        let all = servers(&dir.0);
+        let has = |what: &str| all.iter().find(|(_, line)| line.contains(what));
+        if let (Some(_), Some((pid, _))) = (has(" router "), has("shard1")) {
+            break *pid;
+        }
+        assert_eq!(child.try_wait().unwrap(), None, "it has ended");
+        assert!(begin.elapsed() < Duration::from_secs(60), "{all:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let victim = rustix::process::Pid::from_raw(victim as i32).unwrap();
+    rustix::process::kill_process(victim, rustix::process::Signal::KILL).unwrap();
+    let out = ends_within(child, Duration::from_secs(120));
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success(), "{stderr}");
+    assert!(
+        stderr.contains("2 shards: shard1: the embedded server has ended"),
+        "{stderr}"
+    );
+    assert_eq!(leftovers(&dir.0), Vec::<PathBuf>::new());
+    assert_eq!(servers(&dir.0), []);
+}

@@ -492,7 +492,11 @@ fn nobody() -> Failure {
 }
 
 /// Fails if a wait has gone on for too long, and pauses for a moment otherwise.
-fn given_up(begin: Instant, patience: Duration, why: impl FnOnce() -> String) -> Result<()> {
+pub(super) fn given_up(
+    begin: Instant,
+    patience: Duration,
+    why: impl FnOnce() -> String,
+) -> Result<()> {
     if stop::asked() {
         return Err(Failure::new("interrupted"));
     }
@@ -504,13 +508,13 @@ fn given_up(begin: Instant, patience: Duration, why: impl FnOnce() -> String) ->
 }
 
 /// Runs one command on a connection of its own.
-fn ask(address: &str, patience: Duration, command: &DocBuf) -> Result<DocBuf> {
+pub(super) fn ask(address: &str, patience: Duration, command: &DocBuf) -> Result<DocBuf> {
     let mut c = Conn::connect(&Peer::open(address))?;
     c.set_timeout(Some(patience))?;
     c.command("admin", command)
 }
 
-fn writable(hello: &DocBuf) -> bool {
+pub(super) fn writable(hello: &DocBuf) -> bool {
     let says = hello.as_doc().get("isWritablePrimary");
     says.and_then(|v| v.as_bool()) == Some(true)
 }

@@ -4,9 +4,12 @@
 //! | module | contents |
 //! |---|---|
 //! | [`shape`] | the members' places, the configuration document and the links: pure functions |
+//! | `option` | `--topology`, the option that names what is started |
 //! | [`cluster`] | the processes and relays, partitions, and questions to members |
 //! | [`floors`] | the least latency of a write concern at given distances: pure functions |
 //! | [`status`] | reads the replies of members: pure functions |
+//! | `sharded` | a cluster of shards: its processes, and a collection divided over them |
+//! | `slices` | gives processes a share of a core each, as if they were small machines |
 //!
 //! The configuration of a set holds one `host:port` for each member, the address at which the
 //! member listens, and all members and clients see the same configuration. Near members and clients
@@ -17,7 +20,10 @@
 
 pub mod cluster;
 pub mod floors;
+pub(crate) mod option;
 pub mod shape;
+pub(crate) mod sharded;
+pub(crate) mod slices;
 pub mod status;
 
 /// The server's parameter (`--setParameter NAME=HOST:PORT=HOST:PORT,…`) with the addresses to dial

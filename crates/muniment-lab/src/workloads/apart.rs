@@ -3,11 +3,11 @@
 //! wait for the network at the same time.
 
 use crate::lab::{Lab, Target};
-use crate::process;
 use crate::report::table::ms;
 use crate::targets::Endpoint;
 use crate::topology::cluster::Cluster;
 use crate::topology::floors::{Floor, Layout, pipelined};
+use crate::topology::option::{self, TOPOLOGY};
 use crate::topology::shape::{Shape, round_trips};
 use crate::topology::status;
 use crate::workers::Inserts;
@@ -20,15 +20,7 @@ use std::time::Duration;
 
 /// The options that start a set.
 pub(crate) const OPTIONS: &[Opt] = &[
-    Opt::new(
-        "topology",
-        "T",
-        Takes::Checked(|v| {
-            let shape = Shape::named(v, crate::lab::Preset::Smoke);
-            shape.map(drop).map_err(|e| e.0)
-        }),
-        "two-dcs: start four members in two data centres, with relays between them",
-    ),
+    TOPOLOGY,
     Opt::new(
         "round-trips",
         "MS,MS",
@@ -48,25 +40,17 @@ const CLIENTS: usize = 64;
 /// The set cannot be started; the error has the words of the member that refuses.
 pub(crate) fn start(lab: &mut Lab) -> Result<Option<Cluster>> {
     let others = lab.options.text("round-trips");
-    let Some(name) = lab.options.text("topology") else {
-        return match others {
-            Some(_) => Err(Failure::new("--round-trips belongs to --topology")),
-            None => Ok(None),
-        };
+    let (name, mut shape) = match lab.options.text(TOPOLOGY.name) {
+        Some(name) if option::owner(name) == Some("w1") => (name, Shape::named(name, lab.preset)?),
+        _ if others.is_some() => {
+            return Err(Failure::new("--round-trips belongs to --topology two-dcs"));
+        }
+        _ => return Ok(None),
     };
-    let mut shape = Shape::named(name, lab.preset)?;
     if let Some(text) = others {
         shape = shape.with_round_trips(text)?;
     }
-    let program = match &lab.endpoint {
-        Endpoint::Embedded => process::own()?,
-        Endpoint::Program(p) => p.clone(),
-        Endpoint::Server(_) => {
-            return Err(Failure::new(
-                "--topology starts members itself; a set that runs already is measured by --uri alone",
-            ));
-        }
-    };
+    let program = option::program(&lab.endpoint)?;
     let what = format!("--topology {name}");
     lab.progress.step(format!("Starting {name}"));
     let cache = lab.cache(Some(CACHE_GB)).unwrap_or(CACHE_GB);
@@ -335,13 +319,19 @@ mod tests {
         };
         let mut lab = given(&[("round-trips", "1,2")]);
         let e = start(&mut lab).err().unwrap().0;
-        assert_eq!(e, "--round-trips belongs to --topology");
+        assert_eq!(e, "--round-trips belongs to --topology two-dcs");
         let mut lab = given(&[("topology", "two-dcs")]);
         lab.endpoint = Endpoint::Server(crate::uri::parse("mongodb://h").unwrap());
         let e = start(&mut lab).err().unwrap().0;
         assert!(e.contains("measured by --uri alone"), "{e}");
         let e = OPTIONS[0].check("ring").unwrap_err();
         assert!(e.contains("two-dcs"), "{e}");
+        // Shards are another experiment's.
+        assert!(
+            start(&mut given(&[("topology", "shards=2")]))
+                .unwrap()
+                .is_none()
+        );
         assert!(start(&mut given(&[])).unwrap().is_none());
     }
 }

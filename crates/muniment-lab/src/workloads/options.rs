@@ -2,13 +2,26 @@
 //! them from [`crate::lab::Lab::options`].
 
 use super::{ALL, Spec};
+use crate::topology::option::{self, TOPOLOGY};
 use muniment_load::fail::{Failure, Result};
-use muniment_options::{Given, Group};
+use muniment_options::{Given, Group, Opt};
 
-/// The options of these experiments, as groups of one help page.
+/// The options of these experiments, as groups of one help page. An option of several experiments
+/// stands in the first one's group alone; it is the first in the lists of the others.
 pub(crate) fn groups(specs: &[&'static Spec]) -> Vec<Group> {
-    let some = specs.iter().filter(|s| !s.options.is_empty());
-    some.map(|s| Group::new(s.name, s.options)).collect()
+    let mut groups: Vec<Group> = Vec::new();
+    for s in specs {
+        let shown = |o: &Opt| {
+            let mut all = groups.iter().flat_map(|g| g.options);
+            all.any(|other| other.name == o.name)
+        };
+        let shared = s.options.iter().take_while(|o| shown(o)).count();
+        let own = s.options.get(shared..).unwrap_or_default();
+        if !own.is_empty() {
+            groups.push(Group::new(s.name, own));
+        }
+    }
+    groups
 }
 
 /// Refuses options of experiments that are not among `names` (an empty list stands for all); they
@@ -17,15 +30,22 @@ pub(crate) fn groups(specs: &[&'static Spec]) -> Vec<Group> {
 /// # Errors
 /// The error names the option and the experiments that have it.
 pub(crate) fn belong(given: &Given, names: &[String]) -> Result<()> {
-    for (name, _) in given.options() {
+    for (name, value) in given.options() {
         let has = |s: &&&Spec| s.options.iter().any(|o| o.name == name);
-        if let Some(spec) = ALL.iter().find(has)
-            && !names.is_empty()
-            && !names
-                .iter()
-                .any(|n| super::named(n).iter().any(|s| s.name == spec.name))
-        {
-            return Err(Failure(format!("--{name} belongs to '{}'", spec.name)));
+        let mut owners: Vec<&str> = ALL.iter().filter(has).map(|s| s.name).collect();
+        if name == TOPOLOGY.name {
+            owners.retain(|o| option::owner(value) == Some(o));
+        }
+        let owns = |n: &String| super::named(n).iter().any(|s| owners.contains(&s.name));
+        if !owners.is_empty() && !names.is_empty() && !names.iter().any(owns) {
+            let what = match name == TOPOLOGY.name {
+                true => format!("{name} {value}"),
+                false => name.to_string(),
+            };
+            return Err(Failure(format!(
+                "--{what} belongs to '{}'",
+                owners.join("' and '")
+            )));
         }
     }
     Ok(())
@@ -78,6 +98,30 @@ mod tests {
         assert!(belong(&given, &[ceiling.name.to_string()]).is_ok());
         let e = belong(&given, &["w1".into()]).unwrap_err().0;
         assert_eq!(e, "--connections belongs to 'ceiling'");
+        // Two experiments share this option, and its value tells which of them is meant.
+        for (value, owner) in [("shards=1", "w5"), ("two-dcs", "w1")] {
+            let mut given = Given::default();
+            given.add(&TOPOLOGY, value.into()).unwrap();
+            assert!(belong(&given, &["w3".into(), owner.into()]).is_ok());
+            let others = ["w1", "w3", "w5"].map(String::from);
+            let others: Vec<String> = others.into_iter().filter(|n| n != owner).collect();
+            let e = belong(&given, &others).unwrap_err().0;
+            assert_eq!(e, format!("--topology {value} belongs to '{owner}'"));
+        }
+    }
+
+    #[test]
+    fn an_option_of_several_experiments_is_shown_once() {
+        let groups = groups(ALL);
+        let mut names: Vec<&str> = groups
+            .iter()
+            .flat_map(|g| g.options.iter().map(|o| o.name))
+            .collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
+        assert!(names.contains(&TOPOLOGY.name));
     }
 
     #[test]

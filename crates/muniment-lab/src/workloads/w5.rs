@@ -2,35 +2,35 @@
 //! finds the number of workers from which more do not help.
 //!
 //! Source: YCSB's workload files, and a post of 2015 that ran YCSB on one server and on 2–8 shards
-//! of the same machine (shards will come with the router).
+//! of the same machine. The shards are in `sharded`.
 
 use super::Spec;
 use super::only::{CORES, Dimension, texts};
-use crate::lab::{DB, Lab, Preset, Target};
-use crate::report::table::rate;
+use super::scenarios::{
+    Data, LOAD, LONGEST_PAUSE, POST, SCENARIOS, STOCK, Scenario, Size, WORKERS, all_scenarios,
+    run_one,
+};
+use super::sharded;
+use crate::lab::{Lab, Target};
 use crate::report::{Outcome, Statistic, experiments};
-use crate::ycsb::core::Workload;
-use crate::ycsb::properties::Properties;
-use crate::ycsb::settings::Settings;
-use crate::ycsb::{Phase, phase};
+use crate::topology::option::{self, TOPOLOGY};
+use crate::ycsb::Phase;
 use muniment_load::fail::{Failure, Result};
 use muniment_load::placement::{self, Placement};
 use muniment_load::samples::SampleSet;
 use muniment_load::stop;
-use std::sync::Arc;
-use std::time::Duration;
 
 pub(crate) const SPEC: Spec = Spec {
     name: "w5",
     title: "YCSB: five scenarios, workloads A to F",
-    about: "YCSB's CoreWorkload through the lab's raw client: keys, choices and values as the released YCSB makes them. S1 loads documents of 8 fields of 250 bytes with 32 workers; S2 to S5 read, update and insert by uniform keys; A to F are YCSB's own files (10 fields of 100 bytes). The sweep runs S3's mix with more and more workers and fits the Universal Scalability Law; one worker is measured with client and server on one core and on two, and counts as on two.",
+    about: "YCSB's CoreWorkload through the lab's raw client: keys, choices and values as the released YCSB makes them. S1 loads documents of 8 fields of 250 bytes with 32 workers; S2 to S5 read, update and insert by uniform keys; A to F are YCSB's own files (10 fields of 100 bytes). The sweep runs S3's mix with more and more workers and fits the Universal Scalability Law; one worker is measured with client and server on one core and on two, and counts as on two. --topology shards=server,1,2,4,6,8 runs S1 to S5 on clusters of so many shards instead, all on this machine and behind a router, and on one server without one, and measures what the router costs.",
     disk_gb: [0.6, 3.0, 30.0],
-    options: &[],
+    options: sharded::OPTIONS,
     dimensions: &[
         Dimension {
             name: "scenario",
             about: "what runs; loads that it needs run too",
-            values: |_| texts(names()),
+            values: |_| texts(names().into_iter().chain([sharded::ROUTER])),
         },
         Dimension {
             name: "workers",
@@ -50,137 +50,11 @@ const SWEEPS: &str = "sweep";
 
 /// The names of everything that can run, in its order.
 fn names() -> Vec<&'static str> {
-    let scenarios = [&LOAD].into_iter().chain(&SCENARIOS).chain(&STOCK);
-    scenarios.map(|s| s.name).chain([SWEEPS]).collect()
+    all_scenarios().map(|s| s.name).chain([SWEEPS]).collect()
 }
 
-/// The longest time that the server may take to finish the work that a load leaves to it.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The name of the sweep's figures.
 pub(crate) const SWEEP: &str = "S3's mix";
-/// The number of workers of the scenarios.
-const WORKERS: u64 = 32;
-
-/// The transactions of a scenario.
-pub(crate) struct Scenario {
-    /// The name in the post or in YCSB.
-    pub name: &'static str,
-    /// A few words about its operations.
-    pub what: &'static str,
-    properties: &'static str,
-    /// The operations a second in the post.
-    pub published: Option<f64>,
-}
-
-const POST: &str = "fieldcount=8\nfieldlength=250\nrequestdistribution=uniform\n";
-
-/// The post's scenarios that run after its load.
-pub(crate) const SCENARIOS: [Scenario; 4] = [
-    Scenario {
-        name: "S2",
-        what: "read 10 %, update 90 %",
-        properties: "readproportion=0.1\nupdateproportion=0.9",
-        published: Some(12_102.0),
-    },
-    Scenario {
-        name: "S3",
-        what: "read 65 %, update 10 %, insert 25 %",
-        properties: "readproportion=0.65\nupdateproportion=0.10\ninsertproportion=0.25",
-        published: Some(15_982.0),
-    },
-    Scenario {
-        name: "S4",
-        what: "read 90 %, update 5 %, insert 5 %",
-        properties: "readproportion=0.90\nupdateproportion=0.05\ninsertproportion=0.05",
-        published: Some(19_102.0),
-    },
-    Scenario {
-        name: "S5",
-        what: "read",
-        properties: "readproportion=1\nupdateproportion=0",
-        published: Some(49_020.0),
-    },
-];
-
-/// YCSB's own workloads.
-pub(crate) const STOCK: [Scenario; 6] = [
-    Scenario {
-        name: "A",
-        what: "read 50 %, update 50 %, zipfian",
-        properties: "readproportion=0.5\nupdateproportion=0.5\nrequestdistribution=zipfian",
-        published: None,
-    },
-    Scenario {
-        name: "B",
-        what: "read 95 %, update 5 %, zipfian",
-        properties: "readproportion=0.95\nupdateproportion=0.05\nrequestdistribution=zipfian",
-        published: None,
-    },
-    Scenario {
-        name: "C",
-        what: "read, zipfian",
-        properties: "readproportion=1\nupdateproportion=0\nrequestdistribution=zipfian",
-        published: None,
-    },
-    Scenario {
-        name: "D",
-        what: "read 95 %, insert 5 %, latest",
-        properties: "readproportion=0.95\nupdateproportion=0\ninsertproportion=0.05\nrequestdistribution=latest",
-        published: None,
-    },
-    Scenario {
-        name: "E",
-        what: "scan 95 %, insert 5 %, zipfian, up to 100 documents",
-        properties: "readproportion=0\nupdateproportion=0\nscanproportion=0.95\ninsertproportion=0.05\nrequestdistribution=zipfian\nmaxscanlength=100",
-        published: None,
-    },
-    Scenario {
-        name: "F",
-        what: "read 50 %, read-modify-write 50 %, zipfian",
-        properties: "readproportion=0.5\nupdateproportion=0\nreadmodifywriteproportion=0.5\nrequestdistribution=zipfian",
-        published: None,
-    },
-];
-
-/// The load of the post.
-pub(crate) const LOAD: Scenario = Scenario {
-    name: "S1",
-    what: "load",
-    properties: "",
-    published: Some(7295.0),
-};
-
-/// The counts for a preset.
-struct Size {
-    records: u64,
-    operations: u64,
-    stock_records: u64,
-    stock_operations: u64,
-    /// The longest time of a scenario, s.
-    longest: u64,
-    sweep_seconds: u64,
-}
-
-impl Size {
-    fn of(preset: Preset) -> Size {
-        Size {
-            records: preset.pick(10_000, 50_000, 5_000_000),
-            operations: preset.pick(1_000_000, 1_000_000, 100_000_000),
-            stock_records: preset.pick(10_000, 50_000, 5_000_000),
-            stock_operations: preset.pick(1_000_000, 200_000, 10_000_000),
-            longest: preset.pick(1, 60, 36_000),
-            sweep_seconds: preset.pick(1, 3, 60),
-        }
-    }
-}
-
-/// The state of a collection.
-struct Data {
-    table: &'static str,
-    common: &'static str,
-    records: u64,
-}
-
 /// The results of the experiment.
 #[derive(Default)]
 pub(crate) struct Found {
@@ -205,17 +79,18 @@ impl Row {
 }
 
 fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
-    let size = Size::of(lab.preset);
-    if lab.preset != Preset::Paper {
-        out.deviations.push(format!(
-            "{} documents and up to {} operations (at most {} s) a scenario instead of 5 M and 100 M.",
-            rate(size.records as f64),
-            rate(size.operations as f64),
-            size.longest
-        ));
+    if let Some(counts) = lab.options.text(TOPOLOGY.name).and_then(option::shards) {
+        return sharded::run(lab, &counts, out);
     }
-    out.deviations
-        .push("One server: the post's 2 to 8 shards need the router.".into());
+    if lab.options.text(sharded::MACHINES).is_some() {
+        return Err(Failure::new("--machines belongs to --topology shards=…"));
+    }
+    let size = Size::of(lab.preset);
+    out.deviations.extend(size.deviation(lab.preset));
+    out.deviations.push(
+        "One server: the post's 2 to 8 shards are measured by --topology shards=server,1,2,4,6,8."
+            .into(),
+    );
     let wanted = lab.only.keep("scenario", names(), ToString::to_string)?;
     let swept = lab
         .only
@@ -352,46 +227,6 @@ fn one(
     Ok(Row { scenario, phase })
 }
 
-#[allow(clippy::too_many_arguments)]
-fn run_one(
-    lab: &mut Lab,
-    target: &Target,
-    scenario: &Scenario,
-    data: &mut Data,
-    operations: u64,
-    seconds: u64,
-    workers: u64,
-    loads: bool,
-) -> Result<Phase> {
-    let mut p = Properties::default();
-    p.read(data.common)?;
-    p.read(scenario.properties)?;
-    p.read(&format!(
-        "table={}\nrecordcount={}\noperationcount={operations}\nthreadcount={workers}\nmaxexecutiontime={seconds}",
-        data.table, data.records
-    ))?;
-    let workload = Arc::new(Workload::new(&p)?);
-    let settings = Arc::new(Settings {
-        database: DB.into(),
-        ..Settings::new(&p)?
-    });
-    lab.progress.step(format!("W5 {}", scenario.name));
-    let done = phase(
-        target,
-        &workload,
-        &settings,
-        loads,
-        &mut lab.progress,
-        &mut |_| {},
-    )
-    .map_err(|e| e.while_doing(scenario.name))?;
-    // The next scenario inserts after the keys of this one.
-    if let Some(last) = workload.new_keys.last() {
-        data.records = data.records.max(last + 1);
-    }
-    Ok(done)
-}
-
 /// Runs S3's mix with more and more workers; appends the workers and the operations a second to
 /// `points`.
 fn sweep(
@@ -436,32 +271,4 @@ fn sweep(
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn every_scenario_is_a_workload_whose_proportions_make_one() {
-        for s in SCENARIOS.iter().chain(&STOCK) {
-            let mut p = Properties::default();
-            p.read("recordcount=1000").unwrap();
-            p.read(POST).unwrap();
-            p.read(s.properties).unwrap();
-            Workload::new(&p).unwrap();
-            let sum: f64 = [
-                ("readproportion", 0.95),
-                ("updateproportion", 0.05),
-                ("insertproportion", 0.0),
-                ("scanproportion", 0.0),
-                ("readmodifywriteproportion", 0.0),
-            ]
-            .iter()
-            .map(|(n, d)| p.number(n, *d).unwrap())
-            .sum();
-            assert!((sum - 1.0).abs() < 1e-9, "{}: {sum}", s.name);
-        }
-    }
 }

@@ -8,6 +8,7 @@ pub(crate) mod ceiling;
 pub(crate) mod index_cost;
 pub(crate) mod query;
 pub(crate) mod rates;
+pub(crate) mod sharded;
 pub(crate) mod vary;
 pub(crate) mod versus;
 pub(crate) mod w1;

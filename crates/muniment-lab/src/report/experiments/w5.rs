@@ -96,7 +96,7 @@ fn micros(load: &Load, kinds: &[&str], q: f64) -> String {
 }
 
 /// The statuses of operations that failed, with their counts.
-fn failed(load: &Load) -> String {
+pub(super) fn failed(load: &Load) -> String {
     let all = load.kinds.iter().flat_map(|(kind, m)| {
         let bad = m.statuses.iter().filter(|(s, _)| **s != "OK");
         bad.map(move |(s, n)| format!("{kind} {s} {n}"))
@@ -123,7 +123,7 @@ fn plot(rows: &[Row]) -> Plot {
 mod tests {
     use super::*;
     use crate::report::experiments::fixtures::{check, load, measured};
-    use crate::workloads::w5::{LOAD, SCENARIOS, STOCK};
+    use crate::workloads::scenarios::{LOAD, SCENARIOS, STOCK};
     use crate::ycsb::Phase;
 
     #[test]
