@@ -845,3 +845,290 @@ fn transactions_over_a_divided_collection() {
     assert_eq!(e.code().0, 251);
     assert!(all(&mut c, "d", "{find: 'c', filter: {z: 1}}").is_empty());
 }
+
+/// The commands of one description, each with what it has to come to: nothing, or an error's code.
+fn come_to(c: &mut Connection, wanted: &[(&str, &str, i32)]) {
+    for (db, cmd, code) in wanted {
+        let begun = Instant::now();
+        match *code {
+            0 => drop(run(c, db, cmd)),
+            code => fails(c, db, cmd, code),
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "{cmd} took {:?}",
+            begun.elapsed()
+        );
+    }
+}
+
+/// What was once lost, applied twice, or repeated until the patience of the router was at its end.
+#[test]
+fn what_once_went_wrong() {
+    let cluster = Cluster::start(2, 1, 2);
+    let mut c = cluster.connect();
+    twins(&mut c, "{k: 'hashed'}");
+    run(&mut c, "many", "{create: 'w', viewOn: 'c', pipeline: []}");
+    come_to(
+        &mut c,
+        &[
+            ("admin", "{renameCollection: 'many.c', to: 'many.d'}", 20),
+            (
+                "admin",
+                "{renameCollection: 'many.other', to: 'many.c', dropTarget: true}",
+                20,
+            ),
+            (
+                "many",
+                "{aggregate: 'other', pipeline: [{$out: 'c'}], cursor: {}}",
+                20,
+            ),
+            (
+                "many",
+                "{aggregate: 'other', pipeline: [{$merge: {into: 'c'}}], cursor: {}}",
+                20,
+            ),
+            (
+                "many",
+                "{aggregate: 'other', pipeline: [{$lookup: {from: 'w', localField: '_id', foreignField: 'x', as: 'w'}}], cursor: {}}",
+                0,
+            ),
+            (
+                "many",
+                "{explain: {aggregate: 'other', pipeline: [{$lookup: {from: 'c', localField: '_id', foreignField: 'x', as: 'w'}}], cursor: {}}}",
+                20,
+            ),
+            (
+                "many",
+                "{update: 'c', updates: [{q: {k: {$in: []}, a: 1}, u: {$set: {x: 1}}, upsert: true}]}",
+                0,
+            ),
+            (
+                "many",
+                "{update: 'c', updates: [{q: {k: 9000}, u: {$set: {k: 9001}}, upsert: true}]}",
+                0,
+            ),
+            (
+                "many",
+                "{findAndModify: 'c', query: {k: 9002}, update: {$set: {k: 9003}}, upsert: true}",
+                0,
+            ),
+            ("many", "{find: 'c', limit: -3}", 2),
+            ("many", "{find: 'c', skip: -3}", 2),
+        ],
+    );
+    // Without an acknowledgement a statement for one document still changes one.
+    let before = number(&run(&mut c, "many", "{count: 'c', query: {x: 3}}"), "n");
+    for cmd in [
+        "{update: 'c', updates: [{q: {x: 3}, u: {$inc: {y: 1}}}], writeConcern: {w: 0}}",
+        "{delete: 'c', deletes: [{q: {x: 3, y: {$exists: false}}, limit: 1}], writeConcern: {w: 0}}",
+    ] {
+        c.send_only("many", &shell(cmd)).unwrap();
+    }
+    let changed = all(&mut c, "many", "{find: 'c', filter: {y: {$exists: true}}}");
+    assert_eq!((changed.len(), number(&changed[0], "y")), (1, 1));
+    assert_eq!(
+        number(&run(&mut c, "many", "{count: 'c', query: {x: 3}}"), "n"),
+        before - 1
+    );
+    // A cursor over cursors of shards is ended with them.
+    let open = |cluster: &Cluster| -> i64 {
+        let of = cluster.shards.iter().map(|shard| {
+            let status = run(&mut shard.connect(0), "admin", "{serverStatus: 1}");
+            let metrics = status.as_doc().get_doc("metrics").unwrap();
+            let open = metrics.get_doc("cursor").unwrap().get_doc("open").unwrap();
+            open.get("total").and_then(|v| v.as_i64_exact()).unwrap()
+        });
+        of.sum()
+    };
+    let reply = run(&mut c, "many", "{find: 'c', batchSize: 2}");
+    let id = reply
+        .as_doc()
+        .get_doc("cursor")
+        .unwrap()
+        .get("id")
+        .and_then(|v| v.as_i64_exact())
+        .unwrap();
+    assert_eq!(open(&cluster), 2);
+    let killed = run(
+        &mut c,
+        "many",
+        &format!("{{killCursors: 'c', cursors: [NumberLong('{id}')]}}"),
+    );
+    assert_eq!(
+        killed
+            .as_doc()
+            .get_array("cursorsKilled")
+            .unwrap()
+            .values()
+            .count(),
+        1
+    );
+    assert_eq!(open(&cluster), 0);
+    let reply = run(&mut c, "many", "{listIndexes: 'c', cursor: {batchSize: 1}}");
+    let id = reply
+        .as_doc()
+        .get_doc("cursor")
+        .unwrap()
+        .get("id")
+        .and_then(|v| v.as_i64_exact())
+        .unwrap();
+    run(
+        &mut c,
+        "many",
+        &format!("{{getMore: NumberLong('{id}'), collection: 'c'}}"),
+    );
+    assert_eq!(open(&cluster), 0);
+    // A key has no array in it.
+    run(
+        &mut c,
+        "a",
+        "{insert: 'c', documents: [{_id: 1, p: {q: [1]}}]}",
+    );
+    run(
+        &mut c,
+        "a",
+        "{createIndexes: 'c', indexes: [{key: {'p.q': 1}, name: 'p'}]}",
+    );
+    fails(
+        &mut c,
+        "admin",
+        "{shardCollection: 'a.c', key: {'p.q': 1}}",
+        61,
+    );
+    run(
+        &mut c,
+        "a",
+        "{update: 'c', updates: [{q: {_id: 1}, u: {$set: {p: {q: 1}}}}]}",
+    );
+    run(&mut c, "admin", "{shardCollection: 'a.c', key: {'p.q': 1}}");
+}
+
+/// A router that takes a collection to be whole learns of it in the middle of a command.
+#[test]
+fn a_command_goes_on_on_a_collection_that_is_divided_meanwhile() {
+    let cluster = Cluster::start(2, 1, 2);
+    let (mut a, mut b) = (cluster.connect(), cluster.routers[1].connect());
+    for (i, cmd) in [
+        "{insert: 'NAME', documents: [DOCS]}",
+        "{insert: 'NAME', documents: [DOCS], ordered: false}",
+        "{bulkWrite: 1, ops: [OPS], nsInfo: [{ns: 'd.NAME'}]}",
+        "{update: 'NAME', updates: [{q: {_id: 0, k: 0}, u: {$set: {z: 1}}, upsert: true}, {q: {_id: 1, k: 1}, u: {$set: {z: 1}}, upsert: true}]}",
+        "{delete: 'NAME', deletes: [{q: {}, limit: 0}]}",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let name = format!("c{i}");
+        // The second router knows it as whole.
+        assert_eq!(number(&run(&mut b, "d", &format!("{{count: '{name}'}}")), "n"), 0);
+        run(&mut a, "admin", &format!("{{shardCollection: 'd.{name}', key: {{k: 'hashed'}}}}"));
+        let docs: Vec<String> = (10..30).map(|i| format!("{{_id: {i}, k: {i}}}")).collect();
+        let ops: Vec<String> = docs.iter().map(|d| format!("{{insert: 0, document: {d}}}")).collect();
+        let cmd = cmd.replace("NAME", &name).replace("DOCS", &docs.join(", ")).replace("OPS", &ops.join(", "));
+        let db = if i == 2 { "admin" } else { "d" };
+        run(&mut b, db, &cmd);
+        let wanted = [20, 20, 20, 2, 0][i];
+        assert_eq!(all(&mut a, "d", &format!("{{find: '{name}'}}")).len(), wanted, "{cmd}");
+    }
+}
+
+/// A snapshot read outside of a transaction sees all shards at one time.
+#[test]
+fn snapshots_have_one_time() {
+    let cluster = Cluster::start(2, 1, 1);
+    let mut c = cluster.connect();
+    run(
+        &mut c,
+        "admin",
+        "{shardCollection: 'd.c', key: {k: 'hashed'}}",
+    );
+    let many = (0..200)
+        .map(|i| format!("{{_id: {i}, k: {i}, n: 0}}"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    run(
+        &mut c,
+        "d",
+        &format!("{{insert: 'c', documents: [{many}], writeConcern: {{w: 'majority'}}}}"),
+    );
+    let reply = run(
+        &mut c,
+        "d",
+        "{find: 'c', batchSize: 10, readConcern: {level: 'snapshot'}}",
+    );
+    let cursor = reply.as_doc().get_doc("cursor").unwrap();
+    let at = cursor.get("atClusterTime").expect("a time");
+    let id = cursor.get("id").and_then(|v| v.as_i64_exact()).unwrap();
+    let mut seen = cursor.get_array("firstBatch").unwrap().values().count();
+    let later = (200..400).map(|i| format!("{{_id: {i}, k: {i}, n: 0}}"));
+    let later = later.collect::<Vec<_>>().join(", ");
+    run(
+        &mut c,
+        "d",
+        &format!("{{insert: 'c', documents: [{later}]}}"),
+    );
+    let more = run(
+        &mut c,
+        "d",
+        &format!("{{getMore: NumberLong('{id}'), collection: 'c'}}"),
+    );
+    let cursor = more.as_doc().get_doc("cursor").unwrap();
+    seen += cursor.get_array("nextBatch").unwrap().values().count();
+    assert_eq!(seen, 200);
+    let again = doc! { "find": "c", "batchSize": 1000, "readConcern": doc! { "level": "snapshot", "atClusterTime": at } };
+    assert_eq!(c.find_all("d", &again).unwrap().len(), 200);
+    let sum =
+        "{aggregate: 'c', pipeline: [{$count: 'n'}], cursor: {}, readConcern: {level: 'snapshot'}}";
+    run(&mut c, "d", sum);
+}
+
+/// Several clients divide a collection at once, at one router and at two.
+#[test]
+fn a_collection_is_divided_once() {
+    let cluster = Cluster::start(2, 1, 2);
+    let mut c = cluster.connect();
+    for turn in 0..6 {
+        let ns = format!("d.c{turn}");
+        if turn % 2 == 0 {
+            run(
+                &mut c,
+                "d",
+                &format!("{{insert: 'c{turn}', documents: [{{_id: 1, k: 1}}]}}"),
+            );
+            run(
+                &mut c,
+                "d",
+                &format!(
+                    "{{createIndexes: 'c{turn}', indexes: [{{key: {{k: 'hashed'}}, name: 'k'}}]}}"
+                ),
+            );
+        }
+        thread::scope(|s| {
+            for i in 0..4 {
+                let (ns, router) = (&ns, &cluster.routers[i % 2]);
+                s.spawn(move || {
+                    let mut c = router.connect();
+                    run(
+                        &mut c,
+                        "admin",
+                        &format!("{{shardCollection: '{ns}', key: {{k: 'hashed'}}}}"),
+                    );
+                });
+            }
+        });
+        for i in 10..20 {
+            run(
+                &mut c,
+                "d",
+                &format!("{{insert: 'c{turn}', documents: [{{_id: {i}, k: {i}}}]}}"),
+            );
+        }
+        let found = all(
+            &mut cluster.routers[1].connect(),
+            "d",
+            &format!("{{find: 'c{turn}'}}"),
+        );
+        assert_eq!(found.len(), if turn % 2 == 0 { 11 } else { 10 });
+    }
+}

@@ -49,10 +49,11 @@ fn append_reply(
         out.extend_from_slice(b"postBatchResumeToken\0");
         out.extend_from_slice(token.as_bytes());
     }
-    if let Some(view) = op.pinned() {
+    let at = op.pinned().map(|view| view.read_time()).or(op.reading_at());
+    if let Some(at) = at {
         out.push(Type::Timestamp as u8);
         out.extend_from_slice(b"atClusterTime\0");
-        out.extend_from_slice(&view.read_time().0.to_le_bytes());
+        out.extend_from_slice(&at.0.to_le_bytes());
     }
     out.push(0);
     set_length(out, doc_at);

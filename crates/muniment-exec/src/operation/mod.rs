@@ -30,8 +30,8 @@ use muniment_op::{Account, Client, Interrupt, Kept, Ledger, Operation, Share, Sl
 use muniment_query::running::{Steps, Work};
 use muniment_query::stage::host::Reads;
 use muniment_storage::{
-    Announcer, Collection, SessionKey, Snapshot, Store, Transaction, snapshot_unavailable,
-    thread_time,
+    Announcer, Collection, SessionKey, Snapshot, Store, Timestamp, Transaction,
+    snapshot_unavailable, thread_time,
 };
 use muniment_value::{Code, DocBuf, Error, Result, Value, ValueBuf, array, doc};
 use parking_lot::Mutex;
@@ -120,6 +120,8 @@ pub struct OpContext {
     /// If `is_bound`, its namespace means only the collection with this UUID.
     bound: Mutex<Option<[u8; 16]>>,
     is_bound: AtomicBool,
+    /// The time at which the shards read for an operation of a router.
+    reading_at: OnceLock<Timestamp>,
     /// What a router expects of its collections, if it comes from one.
     expectations: OnceLock<Expectations>,
     /// The error of a statement that ends the transaction.
@@ -204,6 +206,7 @@ impl OpContext {
             retry: OnceLock::new(),
             bound: Mutex::new(None),
             is_bound: AtomicBool::new(false),
+            reading_at: OnceLock::new(),
             expectations: OnceLock::new(),
             failure: OnceLock::new(),
             pool: OnceLock::new(),

@@ -2,7 +2,7 @@
 
 use super::OpContext;
 use muniment_shard::{Generation, Version};
-use muniment_storage::{Collection, stale};
+use muniment_storage::{Collection, Timestamp, stale};
 use muniment_value::Result;
 
 /// A router's view of a collection.
@@ -33,6 +33,16 @@ impl OpContext {
     /// Whether a router has sent it, and puts its results together with those of other shards.
     pub fn is_merged(&self) -> bool {
         self.expectations.get().is_some_and(|e| e.merges)
+    }
+
+    /// Notes the time at which the shards read for an operation of a router. Only the first call counts.
+    pub fn reads_at(&self, at: Timestamp) {
+        let _ = self.reading_at.set(at);
+    }
+
+    /// The time that [`OpContext::reads_at`] has noted.
+    pub fn reading_at(&self) -> Option<Timestamp> {
+        self.reading_at.get().copied()
     }
 
     /// Whether a router has said what it expects.

@@ -10,7 +10,7 @@ use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Names, Routed, Secret, Statements};
 use crate::router::Router;
 use crate::router::relay::to;
-use crate::router::sharded::bulk;
+use crate::router::sharded::{bulk, told};
 use bytes::Bytes;
 use muniment_auth::action::{Action, Actions};
 use muniment_exec::{
@@ -268,6 +268,7 @@ fn routed(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
         &totals,
         done.results.into_values().filter(shown).collect(),
     )?;
+    told(cx, router);
     if let Some(concern) = done.concern {
         cx.reply.field("writeConcernError", concern);
     }

@@ -65,6 +65,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         }
     }
     let store = &cx.engine().store;
+    for ns in [&source, &target] {
+        cx.op.check_placement(ns, store.collection(ns).as_deref())?;
+    }
     if store.collection(&source).is_none() {
         return Err(Error::new(
             Code::NamespaceNotFound,

@@ -8,6 +8,7 @@ use crate::registry::{CommandSpec, Kind, Names, Routed};
 use muniment_auth::action::{Action, Actions};
 use muniment_auth::resource::Target as On;
 use muniment_exec::{CatalogChange, is_generated};
+use muniment_storage::Store;
 use muniment_value::args::{Types, opt, req, uuid};
 use muniment_value::{Code, Error, Result, Value, doc};
 
@@ -145,6 +146,18 @@ fn check_uuid(cx: &CommandContext<'_>, ns: &str, wanted: [u8; 16]) -> Result<()>
     .with_extra(extra))
 }
 
+/// The store, if both collections are what a router takes them to be, which is whole.
+///
+/// # Errors
+/// 13388 StaleConfig if one is not.
+fn check_placement<'a>(cx: &CommandContext<'a>, names: [&str; 2]) -> Result<&'a Store> {
+    let store = &cx.engine().store;
+    for ns in names {
+        cx.op.check_placement(ns, store.collection(ns).as_deref())?;
+    }
+    Ok(store)
+}
+
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let Value::String(from) = cx.typed_target(Types::STRING)? else {
         return Err(Error::internal("a namespace that is no string"));
@@ -187,7 +200,6 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     if let Some(wanted) = source_uuid {
         check_uuid(cx, from, wanted)?;
     }
-    let store = &cx.engine().store;
     if let Some(wanted) = target_uuid {
         check_uuid(cx, to, wanted)?;
     }
@@ -197,6 +209,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             format!("a view already exists with that name: {to}"),
         ));
     }
+    let store = check_placement(cx, [from, to])?;
     let replaced = drop_target && store.collection(to).is_some();
     let stay_temp = cx.args.bool("stayTemp", false);
     store.rename_as(from, to, drop_target, stay_temp, &**cx.op)?;

@@ -63,10 +63,22 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     let stored = cx.args.doc("placement").unwrap_or(Doc::EMPTY);
     let placement = Placement::parse(stored)?;
+    let held = there
+        .as_ref()
+        .and_then(|c| Some((c.uuid(), c.placement()?)));
+    // What is undecided may be changed by the router that is at work on it.
+    let newer = held.filter(|(_, h)| {
+        h.timestamp > placement.timestamp
+            || (h.timestamp == placement.timestamp && h.version > placement.version && !h.undecided)
+    });
+    if let Some((uuid, newer)) = newer {
+        let why = format!("the shard has the version {} already", newer.version);
+        return Err(muniment_storage::stale(cx.ns(), Some((uuid, &newer)), &why));
+    }
     let collection = match (found, cx.args.doc("options")) {
         (Some(collection), _) => collection,
         (None, Some(options)) => {
-            // A generation that has ended may have been left here.
+            // An older generation may have been left here.
             if there.is_some_and(|c| c.placement().is_some()) {
                 store.drop_collection(cx.ns(), &**cx.op)?;
             }
@@ -83,16 +95,6 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             ));
         }
     };
-    let before = collection.placement();
-    if let Some(newer) =
-        before.filter(|b| (b.timestamp, b.version) > (placement.timestamp, placement.version))
-    {
-        return Err(muniment_storage::stale(
-            cx.ns(),
-            Some((wanted, &newer)),
-            &format!("the shard has the version {} already", newer.version),
-        ));
-    }
     store.place(&collection, Some(placement), &**cx.op)?;
     cx.note_write();
     Ok(())

@@ -123,6 +123,17 @@ pub fn rename(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
             "the databases admin and config hold what the cluster knows of itself",
         ));
     }
+    for ns in [body.get_str(cx.request.name), body.get_str("to")]
+        .into_iter()
+        .flatten()
+    {
+        if router.tables.of(&**cx.op, router, ns)?.is_some() {
+            return Err(Error::new(
+                Code::IllegalOperation,
+                format!("{ns} is divided over shards, and cannot be renamed or replaced yet"),
+            ));
+        }
+    }
     let source = set_of(cx, router, &from)?;
     if from != target && set_of(cx, router, &target)?.name != source.name {
         return Err(Error::new(

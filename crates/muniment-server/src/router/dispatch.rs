@@ -2,8 +2,8 @@
 
 use super::Router;
 use super::place::{OF_CONFIG, is_of_router};
-use super::relay::{database, to};
-use super::sharded::{Repeats, is_stale, view};
+use super::relay::{ask_database, back, database, to};
+use super::sharded::{Repeats, fails, is_stale, view, writes};
 use crate::context::CommandContext;
 use crate::registry::{self, OnShards, Routed};
 use muniment_value::{Code, Error, Result};
@@ -14,6 +14,14 @@ use std::sync::Arc;
 /// # Errors
 /// 59 for a command that a router does not have; the errors of the way there and of the shard.
 pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let done = by_declaration(cx, router);
+    if done.is_err() && cx.spec.ends_transaction.is_none() {
+        fails(cx, router);
+    }
+    done
+}
+
+fn by_declaration(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     match cx.spec.routed {
         Routed::Refused => Err(registry::unknown(cx.request.name)),
         Routed::NotYet => Err(Error::new(
@@ -45,7 +53,7 @@ fn sharded(cx: &mut CommandContext<'_>, router: &Router, run: OnShards) -> Resul
             false => router.tables.of(&**cx.op, router, cx.ns())?,
         };
         let done = match &known {
-            None => database(cx, router),
+            None => whole(cx, router),
             Some(known) => run(cx, router, known),
         };
         match done {
@@ -59,5 +67,16 @@ fn sharded(cx: &mut CommandContext<'_>, router: &Router, run: OnShards) -> Resul
             }
             other => return other,
         }
+    }
+}
+
+/// Runs a command on a collection that is not sharded, as far as the router knows. If it comes out that it is sharded
+/// while statements are executed, the others go on from there.
+fn whole(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let (set, reply) = ask_database(cx, router)?;
+    let writes = writes::of(cx.spec.name).filter(|_| writes::has_stale(&reply));
+    match writes {
+        None => back(cx, router, &set, &reply),
+        Some(writes) => writes::resume(cx, router, &reply, writes),
     }
 }

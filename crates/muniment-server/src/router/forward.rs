@@ -285,6 +285,9 @@ fn write(cx: &CommandContext<'_>, router: &Router, part: &Part<'_>, w: &mut DocW
     for e in part.body {
         match e.name() {
             "lsid" | "$clusterTime" | "$db" | FIELD => {}
+            // The router reads what its own parts of a command come to, also if the client does not.
+            "writeConcern"
+                if is_unacknowledged(e.value()) && !matches!(part.beside, Beside::AsSent) => {}
             _ => {
                 w.field(e.name(), e.value());
             }
@@ -308,6 +311,12 @@ fn write(cx: &CommandContext<'_>, router: &Router, part: &Part<'_>, w: &mut DocW
     if let Some(time) = router.times.newest_of(of_client).filter(|_| has_room) {
         w.field("$clusterTime", time);
     }
+}
+
+/// Whether a write concern asks for no reply.
+fn is_unacknowledged(concern: Value<'_>) -> bool {
+    let w = concern.as_doc().and_then(|d| d.get("w"));
+    w.and_then(|w| w.as_i64_exact()) == Some(0)
 }
 
 /// The session as a shard is told of it, with its user.

@@ -34,6 +34,16 @@ pub fn end(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
         }
         (Some((id, known)), _) if known.parts.len() > 1 => match commits {
             true => return commit(cx, router, &id, known),
+            // A commit has begun, and its outcome may not be known.
+            false if known.ended => {
+                return Err(Error::new(
+                    Code::TransactionCommitted,
+                    format!(
+                        "Transaction with {{ txnNumber: {} }} has been committed.",
+                        id.1
+                    ),
+                ));
+            }
             false => return abort_all(cx, router, &id, &known),
         },
         (Some((_, known)), _) => known.coordinator().map(Arc::clone),

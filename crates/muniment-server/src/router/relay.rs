@@ -27,9 +27,19 @@ const OF_PART: [&str; 2] = ["atClusterTime", "readOnly"];
 /// # Errors
 /// Those of [`set_of`], of [`place::check`] and of [`to`].
 pub fn database(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let (set, reply) = ask_database(cx, router)?;
+    back(cx, router, &set, &reply)
+}
+
+/// Passes the command on to the set that has its database: the set, and its reply.
+///
+/// # Errors
+/// As [`database`], but for the set's.
+pub fn ask_database(cx: &CommandContext<'_>, router: &Router) -> Result<(Arc<SetPool>, Reply)> {
     let set = set_of(cx, router, cx.db())?;
     place::check(cx, router, &set)?;
-    to(cx, router, &set)
+    let reply = ask_set(cx, router, &set)?;
+    Ok((set, reply))
 }
 
 /// Passes the command on to a set as it came, and its reply back.
@@ -37,6 +47,12 @@ pub fn database(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
 /// # Errors
 /// Those of the way there, and the set's.
 pub fn to(cx: &mut CommandContext<'_>, router: &Router, set: &Arc<SetPool>) -> Result<()> {
+    let reply = ask_set(cx, router, set)?;
+    back(cx, router, set, &reply)
+}
+
+/// Sends the command to a set as it came.
+fn ask_set(cx: &CommandContext<'_>, router: &Router, set: &Arc<SetPool>) -> Result<Reply> {
     // The configuration's set is no shard.
     let is_shard = set.name != router.config.name;
     let part = Part {
@@ -47,8 +63,7 @@ pub fn to(cx: &mut CommandContext<'_>, router: &Router, set: &Arc<SetPool>) -> R
         versions: is_shard.then_some(Doc::EMPTY),
         reach: reach(cx),
     };
-    let reply = ask_one(cx, router, &part)?;
-    back(cx, router, set, &reply)
+    ask_one(cx, router, &part)
 }
 
 /// Sends a part to a set, as a statement of the client's transaction if there is one.
@@ -146,7 +161,9 @@ pub fn get_more(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let user = cx.cursor_owner().user;
     let entry = match router.cursors.get(id, user.as_ref()) {
         // It may be one of the router's own operations or sessions.
-        Err(e) if e.code() == Code::CursorNotFound => return (cx.spec.run)(cx),
+        Err(e) if e.code() == Code::CursorNotFound => {
+            return (cx.spec.run)(cx).map_err(|e| killed(cx, router, e));
+        }
         entry => entry?,
     };
     // If rights have changed since the cursor was opened, its user has to be allowed to open it still.
@@ -169,6 +186,18 @@ pub fn get_more(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     back(cx, router, &entry.set, &reply)
 }
 
+/// The error of a cursor whose collection was divided, or made anew, since it was opened.
+fn killed(cx: &CommandContext<'_>, router: &Router, e: Error) -> Error {
+    if e.code() != Code::StaleConfig {
+        return e;
+    }
+    if let Some(ns) = e.extra().as_doc().get_str("ns") {
+        // If it fails, the next command reads the configuration.
+        let _ = router.tables.refresh(&**cx.op, router, ns);
+    }
+    Error::new(Code::QueryPlanKilled, e.message())
+}
+
 /// Ends cursors on the members that have them.
 ///
 /// # Errors
@@ -186,8 +215,15 @@ pub fn kill_cursors(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> 
     .map(|name| (name, ArrayBuf::new()));
     for id in ids {
         let Ok(entry) = router.cursors.get(id, user.as_ref()) else {
-            if let Some((_, list)) = told.get_mut(1) {
-                list.push(id);
+            // It may be one of the router's own, over cursors of several shards.
+            let any =
+                auth::user_of(cx.server, cx.local).is_some_and(|u| u.may_end_cursors(cx.ns()));
+            let done = cx.engine().cursors.kill(&[id], &cx.cursor_owner(), any);
+            let lists = [&done.killed, &done.not_found, &done.alive];
+            for ((_, list), ids) in told.iter_mut().zip(lists) {
+                ids.iter().for_each(|id| {
+                    list.push(*id);
+                });
             }
             continue;
         };

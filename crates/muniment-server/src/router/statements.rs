@@ -30,6 +30,15 @@ pub fn statement(
         transactions.begin(*id, cx.generic.read_concern);
     }
     let reply = match transactions.goes_to(id, set)? {
+        // The router's second message of a first statement begins nothing.
+        None if cx.generic.start_transaction.is_some() => {
+            let body = without_beginning(part.body);
+            let part = Part {
+                body: body.as_doc(),
+                ..*part
+            };
+            ask_part(cx, router, &part)
+        }
         None => ask_part(cx, router, part),
         Some(concern) => {
             let body = first_of_part(part.body, concern);
@@ -61,14 +70,20 @@ pub fn statement(
 
 /// The statement for a shard that begins its part with it.
 fn first_of_part(body: Doc<'_>, concern: Option<DocBuf>) -> DocBuf {
+    let mut part = without_beginning(body);
+    part.append("startTransaction", true);
+    part.append_some("readConcern", concern.as_ref());
+    part
+}
+
+/// A statement that does not begin a transaction.
+fn without_beginning(body: Doc<'_>) -> DocBuf {
     let mut part = DocBuf::new();
     for e in body {
         if !["startTransaction", "readConcern"].contains(&e.name()) {
             part.append_elem(e);
         }
     }
-    part.append("startTransaction", true);
-    part.append_some("readConcern", concern.as_ref());
     part
 }
 

@@ -1,15 +1,16 @@
 //! aggregate over sharded collections.
 
 use super::host::no_output;
-use super::pipeline::{Whole, over, shards_of};
-use super::{Repeats, is_stale, to_one, view};
+use super::pipeline::{Whole, over, read_by, shards_of};
+use super::{OnSet, Repeats, all_of, gather, is_stale, to_one, view, with_terms};
 use crate::commands::cursor_reply::limits;
 use crate::context::CommandContext;
 use crate::router::Router;
-use crate::router::place::{OF_CONFIG, is_of_router};
+use crate::router::place::{OF_CONFIG, is_of_router, set_of};
 use crate::router::relay::database;
 use muniment_exec::BatchLimits;
-use muniment_value::{Doc, Error, Result};
+use muniment_value::{Doc, DocBuf, Error, Result, Value, doc};
+use std::sync::Arc;
 
 /// Runs aggregate.
 ///
@@ -21,13 +22,20 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     }
     let begun = cx.reply.buffer().len();
     let mut repeats = Repeats::new();
+    // A view that the pipeline reads is over a sharded collection, which its shard has found out.
+    let mut below = false;
     loop {
-        match attempt(cx, router) {
+        match attempt(cx, router, below) {
             Err(e) if view::is_below(cx, router, &e)? => {
                 cx.reply.buffer().truncate(begun);
                 return view::run(cx, router);
             }
             Err(e) if is_stale(&e) => {
+                below |= e
+                    .extra()
+                    .as_doc()
+                    .get_str("ns")
+                    .is_some_and(|ns| ns != cx.ns());
                 repeats.next(cx, router, cx.ns(), e)?;
                 cx.reply.buffer().truncate(begun);
             }
@@ -36,7 +44,7 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     }
 }
 
-fn attempt(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+fn attempt(cx: &mut CommandContext<'_>, router: &Router, below: bool) -> Result<()> {
     let pipeline = cx.request.body.get_array("pipeline").unwrap_or(Doc::EMPTY);
     let mut others = Vec::new();
     read_by(pipeline, &mut others);
@@ -51,7 +59,12 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
             any |= router.tables.of(&**cx.op, router, &ns)?.is_some();
         }
     }
-    if known.is_none() && !any {
+    if let Some(ns) = target(cx)
+        && router.tables.of(&**cx.op, router, &ns)?.is_some()
+    {
+        return Err(no_output());
+    }
+    if known.is_none() && !any && (others.is_empty() || !below) {
         return database(cx, router);
     }
     if cx.args.bool("explain", false) {
@@ -71,6 +84,9 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     {
         return to_one(cx, router, known, *one);
     }
+    if cx.generic.in_transaction() && !others.is_empty() {
+        take_part(cx, router, &others)?;
+    }
     let whole = Whole {
         collection: cx.collection_name(),
         pipeline,
@@ -81,23 +97,40 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     over(cx, router, known.as_deref(), &whole)
 }
 
-/// The names of the other collections that stages read.
-fn read_by(pipeline: Doc<'_>, names: &mut Vec<String>) {
-    for stage in pipeline.values().filter_map(|v| v.as_doc()?.first()) {
-        let operand = stage.value().as_doc().unwrap_or(Doc::EMPTY);
-        let inner = operand.get_array("pipeline").unwrap_or(Doc::EMPTY);
-        let from = match stage.name() {
-            "$lookup" | "$graphLookup" => operand.get_str("from"),
-            "$unionWith" => stage.value().as_str().or(operand.get_str("coll")),
-            "$facet" => {
-                for part in operand.iter().filter_map(|e| e.value().as_array()) {
-                    read_by(part, names);
-                }
-                continue;
+/// The collection that the last stage writes to.
+fn target(cx: &CommandContext<'_>) -> Option<String> {
+    let stages = cx.request.body.get_array("pipeline")?;
+    let last = stages.values().last()?.as_doc()?.first()?;
+    let (operand, name) = (last.value().as_doc(), last.value().as_str());
+    let (db, name) = match last.name() {
+        "$out" => match operand {
+            Some(d) => (d.get_str("db"), d.get_str("coll")),
+            None => (None, name),
+        },
+        "$merge" => match operand.and_then(|d| d.get("into")) {
+            Some(Value::Document(d)) => (d.get_str("db"), d.get_str("coll")),
+            Some(v) => (None, v.as_str()),
+            None => (None, name),
+        },
+        _ => return None,
+    };
+    Some(format!("{}.{}", db.unwrap_or(cx.db()), name?))
+}
+
+/// Has the shards of other collections take part in the client's transaction, before stages read there.
+fn take_part(cx: &CommandContext<'_>, router: &Router, names: &[String]) -> Result<()> {
+    for name in names {
+        let ns = format!("{}.{name}", cx.db());
+        let sets: Vec<OnSet> = match router.tables.of(&**cx.op, router, &ns)? {
+            Some(known) => {
+                let shards = all_of(&known).into_iter();
+                let sets = shards.map(|s| Ok((Arc::clone(known.set(s)?), known.versions(s))));
+                sets.collect::<Result<_>>()?
             }
-            _ => continue,
+            None => vec![(set_of(cx, router, cx.db())?, DocBuf::new())],
         };
-        names.extend(from.map(str::to_string));
-        read_by(inner, names);
+        let find = doc! { "find": name.as_str(), "limit": 1, "singleBatch": true };
+        gather(cx, router, &sets, with_terms(cx, find).as_doc())?;
     }
+    Ok(())
 }

@@ -8,7 +8,7 @@ use super::relocate::{self, Change, Outcome};
 use super::remote::{Remote, Terms};
 use super::spread::Owned;
 use super::upsert::{Upsert, place as place_upsert, with_filter, without};
-use super::writes::{Aim, Goes};
+use super::writes::{Aim, Goes, worse};
 use super::{PRIMARY, Repeats, ask_parts, is_stale};
 use crate::context::CommandContext;
 use crate::router::forward::{Beside, Part};
@@ -93,7 +93,8 @@ pub fn run(
         };
         known.insert(*ns, of);
     }
-    if sets.len() <= 1 && known.values().all(Option::is_none) {
+    // The configuration's set runs the command as it is, and says what is wrong with one that names nothing.
+    if sets.is_empty() || sets.values().any(|set| set.name == router.config.name) {
         return Ok((sets.into_values().next(), None));
     }
     let first = cx
@@ -273,7 +274,7 @@ impl<'a> Bulk<'a> {
         for (reply, (set, places)) in replies.into_iter().zip(groups.values()) {
             let taken = reply.and_then(|reply| self.take(cx, set, &reply, places));
             if let Err(e) = taken {
-                ends = ends.filter(|e| !is_stale(e)).or(Some(e));
+                ends = Some(worse(cx, ends, e));
             }
         }
         ends.map_or(Ok(()), Err)
@@ -373,7 +374,7 @@ impl<'a> Bulk<'a> {
                 Ok(()) => {
                     self.did.insert((place, set.name.clone()));
                 }
-                Err(e) => ends = ends.filter(|e| !is_stale(e)).or(Some(e)),
+                Err(e) => ends = Some(worse(cx, ends, e)),
             }
             let now = self.done.results.remove(&place);
             if let Some(both) = together(before, now) {

@@ -1,8 +1,7 @@
 //! Commands that change or show a sharded collection as a whole: they go to all shards that have it.
 
 use super::place::homes;
-use super::reads::at_least_one;
-use super::{all_of, ask_parts, broadcast, is_stale, shard};
+use super::{all_of, ask_parts, is_stale, shard, to_one};
 use crate::context::CommandContext;
 use crate::router::Router;
 use crate::router::catalog::read;
@@ -82,20 +81,8 @@ pub fn create_indexes(
 /// # Errors
 /// The shard's.
 pub fn anywhere(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
-    let one: Vec<usize> = at_least_one(all_of(known)).into_iter().take(1).collect();
-    let replies = broadcast(cx, router, known, &one, cx.request.body)?;
-    let reply = replies
-        .first()
-        .ok_or_else(|| Error::internal("a reply is lost"))?;
-    for e in reply
-        .body
-        .as_doc()
-        .iter()
-        .filter(|e| !OWN.contains(&e.name()))
-    {
-        cx.reply.field(e.name(), e.value());
-    }
-    Ok(())
+    let one = all_of(known).first().copied().unwrap_or(0);
+    to_one(cx, router, known, one)
 }
 
 /// Drops the collection.

@@ -1,5 +1,6 @@
 //! explain on sharded collections: each shard explains its part, and the router says how they are put together.
 
+use super::pipeline::read_by;
 use super::reads::at_least_one;
 use super::{Repeats, gather, is_stale, reached};
 use crate::context::CommandContext;
@@ -10,7 +11,7 @@ use crate::router::relay::database;
 use crate::router::tables::Known;
 use crate::sets::Reply;
 use muniment_query::split::{Division, Split, split};
-use muniment_value::{ArrayBuf, Collation, Doc, DocBuf, Result, Value, doc, number};
+use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, doc, number};
 use std::sync::Arc;
 
 /// The figures of an execution that are added up.
@@ -48,6 +49,20 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
         }
         None => None,
     };
+    let mut others = Vec::new();
+    read_by(
+        inner.get_array("pipeline").unwrap_or(Doc::EMPTY),
+        &mut others,
+    );
+    for name in others {
+        let ns = format!("{}.{name}", cx.db());
+        if router.tables.of(&**cx.op, router, &ns)?.is_some() {
+            return Err(Error::new(
+                Code::IllegalOperation,
+                format!("a pipeline that reads {ns}, which is sharded, cannot be explained yet"),
+            ));
+        }
+    }
     match known {
         Some(known) => of_shards(cx, router, &known, inner),
         None => database(cx, router),

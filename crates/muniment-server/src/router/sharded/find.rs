@@ -3,7 +3,7 @@
 use super::host::Around;
 use super::reads::at_least_one;
 use super::remote::{Terms, streams};
-use super::{gather, reached, to_one};
+use super::{gather, reached, to_one, told};
 use crate::context::CommandContext;
 use crate::placement::merging;
 use crate::router::Router;
@@ -21,7 +21,15 @@ use std::sync::Arc;
 pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
     let filter = cx.args.doc("filter").unwrap_or(Doc::EMPTY);
     let shards = at_least_one(reached(cx, known, filter, cx.args.doc("collation")));
-    if let [one] = shards.as_slice() {
+    let wrong = |name: &str| {
+        cx.args
+            .get(name)
+            .and_then(number::to_i64_clamped)
+            .is_some_and(|n| n < 0)
+    };
+    if let [one, ..] = shards.as_slice()
+        && (shards.len() == 1 || wrong("skip") || wrong("limit"))
+    {
         return to_one(cx, router, known, *one);
     }
     if cx.args.bool("tailable", false) {
@@ -47,18 +55,7 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> 
         limit: of("limit") as u64,
     };
     let split = split_find(&parts, &cx.engine().context(cx.op, let_, collation)?)?;
-    let mut body = DocBuf::new();
-    for e in cx.request.body {
-        match e.name() {
-            "skip" | "singleBatch" => {}
-            "limit" => {
-                body.append_some("limit", (split.limit > 0).then_some(split.limit as i64));
-            }
-            _ => {
-                body.append_elem(e);
-            }
-        }
-    }
+    let body = of_shard(cx, split.limit);
     let mut sets = Vec::new();
     for shard in &shards {
         let versions = known.versions(*shard);
@@ -81,5 +78,24 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> 
         let streams = streams(&terms, &sets, &replies)?;
         Ok(split.open(streams, &Around::runtime(&terms, allow_disk_use)))
     })?;
-    cx.first_batch(cursor, limits)
+    cx.first_batch(cursor, limits)?;
+    told(cx, router);
+    Ok(())
+}
+
+/// The find for a shard: what the client sent, but it skips nothing and has this limit; 0 for none.
+fn of_shard(cx: &CommandContext<'_>, limit: u64) -> DocBuf {
+    let mut body = DocBuf::new();
+    for e in cx.request.body {
+        match e.name() {
+            "skip" | "singleBatch" => {}
+            "limit" => {
+                body.append_some("limit", (limit > 0).then_some(limit as i64));
+            }
+            _ => {
+                body.append_elem(e);
+            }
+        }
+    }
+    body
 }

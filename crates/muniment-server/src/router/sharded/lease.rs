@@ -152,13 +152,13 @@ impl Lease {
         )
     }
 
-    /// Gives the right back, if it was not given back by a change.
+    /// Gives the right back. False if it was lost or given back by a change.
     ///
     /// # Errors
     /// Those of the configuration's set.
-    pub fn release(&self, cx: &CommandContext<'_>, router: &Router) -> Result<()> {
+    pub fn release(&self, cx: &CommandContext<'_>, router: &Router) -> Result<bool> {
         let filter = doc! { "_id": &self.ns, "token": binary(&self.token) };
-        delete(cx, router, "ddl", filter)
+        delete(cx, router, "ddl", filter).map(|n| n > 0)
     }
 }
 
@@ -176,19 +176,24 @@ pub fn is_taken(cx: &CommandContext<'_>, router: &Router, ns: &str) -> Result<bo
 fn remove_old(cx: &CommandContext<'_>, router: &Router, ns: &str) -> Result<()> {
     let age = doc! { "$subtract": array!["$$NOW", "$at"] };
     let old = doc! { "$gt": array![age, OLD.as_millis() as i64] };
-    delete(cx, router, "ddl", doc! { "_id": ns, "$expr": old })
+    delete(cx, router, "ddl", doc! { "_id": ns, "$expr": old }).map(drop)
 }
 
-/// Deletes documents of the configuration.
+/// Deletes documents of the configuration; their number.
 ///
 /// # Errors
 /// Those of the configuration's set.
-pub fn delete(cx: &CommandContext<'_>, router: &Router, from: &str, filter: DocBuf) -> Result<()> {
+pub fn delete(cx: &CommandContext<'_>, router: &Router, from: &str, filter: DocBuf) -> Result<i64> {
     let command = doc! {
         "delete": from, "deletes": array![doc! { "q": filter, "limit": 0 }],
         "writeConcern": doc! { "w": "majority" },
     };
-    run(&**cx.op, router, &router.config, "config", &command, true).map(drop)
+    let reply = run(&**cx.op, router, &router.config, "config", &command, true)?;
+    Ok(reply
+        .as_doc()
+        .get("n")
+        .and_then(|v| v.as_i64_exact())
+        .unwrap_or(0))
 }
 
 /// A UUID as a value.

@@ -30,16 +30,19 @@ mod upsert;
 pub mod view;
 pub mod writes;
 
+use self::remote::{Remote, Terms};
 use super::forward::{Beside, Part, ask_all, reach};
-use super::relay::{ask_one, back};
+use super::relay::{ask_one, back, tell};
+use super::statements::abort;
 use super::tables::Known;
 use super::{Reach, Router, SetPool};
 use crate::context::CommandContext;
 use crate::sets::Reply;
-use muniment_op::sleep_until;
+use muniment_op::{Interrupt, sleep_until};
 use muniment_query::{Filter, QueryContext};
 use muniment_shard::{Interval, targets};
-use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result};
+use muniment_storage::Timestamp;
+use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value};
 use muniment_wire::client;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -137,7 +140,7 @@ fn parsed(
 /// Sends the same command to these shards at once. Each reply is one of success.
 ///
 /// # Errors
-/// Those of the way there; the first shard's error, but rather one of placement.
+/// Those of [`gather`].
 pub fn broadcast(
     cx: &CommandContext<'_>,
     router: &Router,
@@ -145,41 +148,56 @@ pub fn broadcast(
     shards: &[usize],
     body: Doc<'_>,
 ) -> Result<Vec<Reply>> {
-    let versions: Vec<DocBuf> = shards.iter().map(|shard| known.versions(*shard)).collect();
-    let mut parts = Vec::new();
-    for (shard, versions) in shards.iter().zip(&versions) {
-        parts.push(Part {
-            set: known.set(*shard)?,
-            db: cx.db(),
-            body,
-            beside: Beside::Nothing,
-            versions: Some(versions.as_doc()),
-            reach: reach(cx),
-        });
+    let mut sets = Vec::new();
+    for shard in shards {
+        sets.push((Arc::clone(known.set(*shard)?), known.versions(*shard)));
     }
-    let replies = ask_parts(cx, router, &parts);
-    let mut good = Vec::new();
-    let mut first = None;
-    for reply in replies {
-        match reply.and_then(|reply| client::check_ok(reply.body.as_doc()).map(|()| reply)) {
-            Ok(reply) => good.push(reply),
-            Err(e) if is_stale(&e) => return Err(e),
-            Err(e) => {
-                first.get_or_insert(e);
-            }
-        }
-    }
-    first.map_or(Ok(good), Err)
+    gather(cx, router, &sets, body)
 }
 
 /// A set, and what it is to expect (see [`crate::placement`]).
 pub type OnSet = (Arc<SetPool>, DocBuf);
 
-/// Sends the same command to these sets at once. Each reply is one of success.
+/// Sends the same command to these sets at once. Each reply is one of success. Reads at a snapshot have one time.
 ///
 /// # Errors
-/// Those of the way there; the first set's error.
+/// Those of the way there; the first set's error, but rather one of placement. No cursor is left open then.
 pub fn gather(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    sets: &[OnSet],
+    body: Doc<'_>,
+) -> Result<Vec<Reply>> {
+    let concern = cx
+        .generic
+        .read_concern
+        .filter(|_| !cx.generic.in_transaction());
+    let concern = concern.filter(|d| d.get_str("level") == Some("snapshot"));
+    let chosen = concern.is_some_and(|d| d.get("atClusterTime").is_some());
+    let (Some(concern), true, false) = (concern, sets.len() > 1, chosen) else {
+        return at_once(cx, router, sets, body);
+    };
+    // The newest time that the router has heard of: what a client has seen acknowledged is not after it.
+    let newest = router.times.newest();
+    let Some(Value::Timestamp { t, i }) =
+        newest.as_ref().and_then(|d| d.as_doc().get("clusterTime"))
+    else {
+        return at_once(cx, router, sets, body);
+    };
+    cx.op.reads_at(Timestamp::new(t, i));
+    let mut concern = concern.to_buf();
+    concern.append("atClusterTime", Value::Timestamp { t, i });
+    let mut at = DocBuf::new();
+    for e in body {
+        match e.name() {
+            "readConcern" => at.append("readConcern", concern.clone()),
+            _ => at.append_elem(e),
+        };
+    }
+    at_once(cx, router, sets, at.as_doc())
+}
+
+fn at_once(
     cx: &CommandContext<'_>,
     router: &Router,
     sets: &[OnSet],
@@ -194,13 +212,38 @@ pub fn gather(
         reach: reach(cx),
     });
     let parts: Vec<_> = parts.collect();
-    let mut good = Vec::new();
+    let mut failed: Option<Error> = None;
+    let mut replies = Vec::new();
     for reply in ask_parts(cx, router, &parts) {
-        let reply = reply?;
-        client::check_ok(reply.body.as_doc())?;
-        good.push(reply);
+        let checked = reply.and_then(|reply| client::check_ok(reply.body.as_doc()).map(|()| reply));
+        replies.push(match checked {
+            Ok(reply) => Some(reply),
+            Err(e) => {
+                failed = match failed {
+                    Some(first) if is_stale(&first) || !is_stale(&e) => Some(first),
+                    _ => Some(e),
+                };
+                None
+            }
+        });
     }
-    Ok(good)
+    match failed {
+        None => Ok(replies.into_iter().flatten().collect()),
+        Some(e) => {
+            close(cx, sets, replies.into_iter());
+            Err(e)
+        }
+    }
+}
+
+/// Ends the cursors of replies, which are those of the sets, as far as there are any.
+fn close(cx: &CommandContext<'_>, sets: &[OnSet], replies: impl Iterator<Item = Option<Reply>>) {
+    let on: Arc<dyn Interrupt> = Arc::clone(cx.op) as Arc<dyn Interrupt>;
+    let terms = Terms::new(cx, &on);
+    for (reply, (set, _)) in replies.zip(sets) {
+        // It ends its cursor when it is dropped.
+        drop(reply.map(|reply| Remote::new(&terms, set, &reply)));
+    }
 }
 
 /// Sends parts at once; in a transaction one after the other.
@@ -251,6 +294,28 @@ pub fn with_terms(cx: &CommandContext<'_>, mut command: DocBuf) -> DocBuf {
         }
     }
     command
+}
+
+/// Tells the client which shard knows how its transaction ends, after a command of several parts.
+pub fn told(cx: &mut CommandContext<'_>, router: &Router) {
+    let id = cx.generic.session.zip(cx.generic.txn_number);
+    let known = id.filter(|_| cx.generic.in_transaction());
+    let known = known.and_then(|id| router.transactions.of(&id));
+    if let Some(set) = known.as_ref().and_then(|known| known.coordinator()) {
+        tell(cx, router, &Arc::clone(set));
+    }
+}
+
+/// Aborts the client's transaction, because a statement has failed at the router.
+pub fn fails(cx: &CommandContext<'_>, router: &Router) {
+    let id = cx.generic.session.zip(cx.generic.txn_number);
+    let Some(id) = id.filter(|_| cx.generic.in_transaction()) else {
+        return;
+    };
+    router.transactions.fails(&id);
+    if let Some(known) = router.transactions.of(&id) {
+        abort(cx, router, &known);
+    }
 }
 
 /// The member that everything of a write goes to.

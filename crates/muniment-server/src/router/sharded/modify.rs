@@ -172,6 +172,7 @@ fn changes_key(
             doc! { "n": n, "updatedExisting": n == 1 },
         );
         cx.reply.field("value", value.as_value());
+        super::told(cx, router);
         return Ok(());
     }
     Err(too_often())

@@ -6,7 +6,7 @@
 use super::host::Around;
 use super::reads::at_least_one;
 use super::remote::{Terms, streams};
-use super::{OnSet, all_of, gather, reached};
+use super::{OnSet, all_of, gather, reached, told};
 use crate::context::CommandContext;
 use crate::placement::merging;
 use crate::router::Router;
@@ -104,7 +104,9 @@ pub fn over(
         let streams = streams(&terms, &sets, &replies)?;
         split.open(streams, &Around::runtime(&terms, allow_disk_use))
     })?;
-    cx.first_batch(cursor, whole.limits)
+    cx.first_batch(cursor, whole.limits)?;
+    told(cx, router);
+    Ok(())
 }
 
 /// The shards that the pipeline's first stage can reach.
@@ -114,5 +116,26 @@ pub fn shards_of(cx: &CommandContext<'_>, known: &Known, pipeline: Doc<'_>) -> V
     match filter.and_then(|e| e.value().as_doc()) {
         Some(filter) => at_least_one(reached(cx, known, filter, cx.args.doc("collation"))),
         None => all_of(known),
+    }
+}
+
+/// The names of the other collections that stages read.
+pub fn read_by(pipeline: Doc<'_>, names: &mut Vec<String>) {
+    for stage in pipeline.values().filter_map(|v| v.as_doc()?.first()) {
+        let operand = stage.value().as_doc().unwrap_or(Doc::EMPTY);
+        let inner = operand.get_array("pipeline").unwrap_or(Doc::EMPTY);
+        let from = match stage.name() {
+            "$lookup" | "$graphLookup" => operand.get_str("from"),
+            "$unionWith" => stage.value().as_str().or(operand.get_str("coll")),
+            "$facet" => {
+                for part in operand.iter().filter_map(|e| e.value().as_array()) {
+                    read_by(part, names);
+                }
+                continue;
+            }
+            _ => continue,
+        };
+        names.extend(from.map(str::to_string));
+        read_by(inner, names);
     }
 }

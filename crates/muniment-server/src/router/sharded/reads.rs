@@ -4,9 +4,12 @@ use super::{broadcast, reached};
 use crate::context::CommandContext;
 use crate::router::Router;
 use crate::router::tables::Known;
-use muniment_value::{ArrayBuf, Collation, Doc, DocBuf, Result, ValueBuf, number};
+use muniment_value::{ArrayBuf, Collation, Doc, DocBuf, Error, Result, ValueBuf, number};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// The most bytes of the values of a distinct.
+const MAX_REPLY: usize = 16 << 20;
 
 /// Runs `count`: the sum of what the shards count. Of `skip` and `limit` a shard learns only how many documents can
 /// matter.
@@ -52,6 +55,7 @@ pub fn count(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -
         Ok(n) => cx.reply.field("n", n),
         Err(_) => cx.reply.field("n", n),
     };
+    super::told(cx, router);
     Ok(())
 }
 
@@ -81,8 +85,12 @@ pub fn distinct(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>
     let mut values = ArrayBuf::new();
     for v in seen.values() {
         values.push(v.as_value());
+        if values.as_doc().byte_len() > MAX_REPLY {
+            return Err(Error::location(17217, "distinct too big, 16mb cap"));
+        }
     }
     cx.reply.field("values", values);
+    super::told(cx, router);
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use crate::state::ServerState;
 use bytes::Bytes;
 use muniment_op::{Interrupt, Operation};
 use muniment_query::DocStream;
-use muniment_value::{ArrayBuf, Doc, DocBuf, Error, Result, doc};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Error, Result, Value, doc};
 use muniment_wire::client;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,10 +43,14 @@ impl Terms {
         }
         let mut reads = DocBuf::new();
         // In a transaction its first statement has said how it reads.
-        reads.append_some(
-            "readConcern",
-            cx.generic.read_concern.filter(|_| !in_transaction),
-        );
+        if let Some(concern) = cx.generic.read_concern.filter(|_| !in_transaction) {
+            let mut concern = concern.to_buf();
+            if let Some(at) = cx.op.reading_at() {
+                let (t, i) = (at.seconds(), at.increment());
+                concern.append("atClusterTime", Value::Timestamp { t, i });
+            }
+            reads.append("readConcern", concern);
+        }
         reads.append_some(
             "$readPreference",
             cx.request.body.get_doc("$readPreference"),

@@ -23,10 +23,16 @@ pub fn settle(cx: &CommandContext<'_>, router: &Router, ns: &str, why: Doc<'_>) 
     let (db, _) = ns.split_once('.').unwrap_or_default();
     let primary = set_of(cx, router, db)?;
     if let Some(known) = router.tables.refresh(&**cx.op, router, ns)? {
-        let Some(held) = stored(cx, router, &primary, ns)? else {
+        let homes = homes(cx, router, &known)?;
+        let mut held = None;
+        for (set, _) in &homes {
+            let there = stored(cx, router, set, ns)?;
+            held = held.or(there.filter(|h| h.uuid == known.collection.generation.uuid));
+        }
+        let Some(held) = held else {
             return Ok(());
         };
-        for (set, shard) in homes(cx, router, &known)? {
+        for (set, shard) in homes {
             let placement = of_table(&known.table, shard, false)?;
             let told = Told {
                 ns,
@@ -57,5 +63,5 @@ pub fn settle(cx: &CommandContext<'_>, router: &Router, ns: &str, why: Doc<'_>) 
         let stays = undecided && set.name == primary.name;
         end(cx, router, &set, ns, of, !stays)?;
     }
-    delete(cx, router, "chunks", doc! { "uuid": binary(&uuid) })
+    delete(cx, router, "chunks", doc! { "uuid": binary(&uuid) }).map(drop)
 }

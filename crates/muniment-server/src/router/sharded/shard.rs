@@ -53,32 +53,66 @@ pub fn shard(
     request: &ShardRequest<'_>,
 ) -> Result<[u8; 16]> {
     let ns = request.ns;
-    if let Some(known) = router.tables.refresh(&**cx.op, router, ns)? {
-        let same =
-            is_key(&request.key, known.key.pattern()) && known.collection.unique == request.unique;
-        return match same {
-            true => Ok(known.collection.generation.uuid),
-            false => Err(Error::new(
-                Code::AlreadyInitialized,
-                format!(
-                    "sharding already enabled for collection {ns} with options {}",
-                    known.collection.to_doc().as_doc().to_display()
-                ),
-            )),
-        };
+    if let Some(uuid) = already(cx, router, request)? {
+        return Ok(uuid);
     }
     let primary = primary_of(cx, router, ns)?;
-    let held = prepared(cx, router, &primary, request)?;
+    // An index may take long to build, so that is done before.
+    prepared(cx, router, &primary, request)?;
     let lease = Lease::take(cx, router, ns, "shardCollection")?;
+    // Another router may have been at work meanwhile.
+    let begun = already(cx, router, request).and_then(|uuid| match uuid {
+        Some(uuid) => Ok((Some(uuid), None)),
+        None => prepared(cx, router, &primary, request).map(|held| (None, Some(held))),
+    });
+    let held = match begun {
+        Ok((None, Some(held))) => held,
+        Ok((uuid, _)) => {
+            lease.release(cx, router)?;
+            return uuid
+                .ok_or_else(|| Error::internal("a collection is neither sharded nor there"));
+        }
+        Err(e) => {
+            lease.release(cx, router)?;
+            return Err(e);
+        }
+    };
     let done = begin(cx, router, request, (&primary, &held), &lease);
     if let Err(e) = done {
         // If the lease can be given back, nothing was decided and nobody else is at work.
-        if e.code() != Code::ConflictingOperationInProgress && lease.release(cx, router).is_ok() {
+        if matches!(lease.release(cx, router), Ok(true)) {
             undo(cx, router, request, (&primary, &held), lease.at)?;
         }
         return Err(e);
     }
     Ok(held.uuid)
+}
+
+/// The UUID of a collection that is sharded as the client asks already.
+///
+/// # Errors
+/// 23 AlreadyInitialized if it is sharded otherwise.
+fn already(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    request: &ShardRequest<'_>,
+) -> Result<Option<[u8; 16]>> {
+    let Some(known) = router.tables.refresh(&**cx.op, router, request.ns)? else {
+        return Ok(None);
+    };
+    let same =
+        is_key(&request.key, known.key.pattern()) && known.collection.unique == request.unique;
+    match same {
+        true => Ok(Some(known.collection.generation.uuid)),
+        false => Err(Error::new(
+            Code::AlreadyInitialized,
+            format!(
+                "sharding already enabled for collection {} with options {}",
+                request.ns,
+                known.collection.to_doc().as_doc().to_display()
+            ),
+        )),
+    }
 }
 
 /// Takes the placements away again, unless it was decided after all.
@@ -106,7 +140,7 @@ fn undo(
             set.name != primary.name,
         )?;
     }
-    delete(cx, router, "chunks", doc! { "uuid": binary(&held.uuid) })
+    delete(cx, router, "chunks", doc! { "uuid": binary(&held.uuid) }).map(drop)
 }
 
 fn primary_of(cx: &CommandContext<'_>, router: &Router, ns: &str) -> Result<Arc<SetPool>> {
@@ -263,7 +297,11 @@ fn begin(
     let whole = RangeTable::build(Arc::clone(&request.key), generation, alone.clone())?;
     let placement = of_table(&whole, Some(0), true)?;
     tell_alone(cx, router, primary, request.ns, held, placement)?;
-    // Nobody writes to it from here on.
+    // Nobody writes to it from here on, and no index is made.
+    if let Some(again) = stored(cx, router, primary, request.ns)? {
+        check_collection(&again, request)?;
+    }
+    check_keys(cx, router, primary, request)?;
     let records = match is_empty(cx, router, primary, request.ns)? {
         true => first_chunks(cx, router, request, &of_primary)?,
         false => alone,
@@ -341,6 +379,42 @@ fn tell_alone(
         placement,
     };
     tell(cx, router, primary, &told)
+}
+
+/// Refuses documents that can have no key.
+fn check_keys(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    primary: &SetPool,
+    request: &ShardRequest<'_>,
+) -> Result<()> {
+    let (db, name) = request.ns.split_once('.').unwrap_or_default();
+    for field in request.key.fields() {
+        let path = field.path.as_str();
+        let ends = path.match_indices('.').map(|(i, _)| i).chain([path.len()]);
+        for end in ends {
+            let part = path.get(..end).unwrap_or(path);
+            let mut filter = DocBuf::new();
+            filter.append(part, doc! { "$type": "array" });
+            let find = doc! {
+                "find": name, "filter": filter, "limit": 1, "projection": doc! { "_id": 1 },
+                "singleBatch": true,
+            };
+            let reply = run(&**cx.op, router, primary, db, &find, true)?;
+            let cursor = reply.as_doc().get_doc("cursor").unwrap_or(Doc::EMPTY);
+            let batch = cursor.get_array("firstBatch").unwrap_or(Doc::EMPTY);
+            if let Some(d) = batch.values().next().and_then(|v| v.as_doc()) {
+                return Err(Error::new(
+                    Code::ShardKeyNotFound,
+                    format!(
+                        "the document {} has an array at {part}, where the shard key cannot have one",
+                        d.to_display()
+                    ),
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn is_empty(cx: &CommandContext<'_>, router: &Router, primary: &SetPool, ns: &str) -> Result<bool> {
@@ -446,7 +520,7 @@ pub fn drop_sharded(
     for (_, set) in router.catalog.shards(&**cx.op, router)? {
         end(cx, router, &set, ns, (&uuid, generation.timestamp), true)?;
     }
-    delete(cx, router, "chunks", doc! { "uuid": binary(&uuid) })
+    delete(cx, router, "chunks", doc! { "uuid": binary(&uuid) }).map(drop)
 }
 
 /// The value of an UUID in a reply.

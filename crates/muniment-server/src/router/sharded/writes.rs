@@ -13,7 +13,9 @@ use crate::context::CommandContext;
 use crate::router::Router;
 use crate::router::forward::{Beside, Part};
 use crate::router::tables::Known;
+use crate::sets::Reply;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, number};
+use muniment_wire::client;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -54,6 +56,62 @@ pub fn run(
     known: &Arc<Known>,
     writes: Writes,
 ) -> Result<()> {
+    let mut run = begin(cx, writes)?;
+    run.all(cx, router, known)?;
+    run.ends(cx, router);
+    Ok(())
+}
+
+/// The statements of a command with this name.
+pub fn of(command: &str) -> Option<Writes> {
+    let all = [Writes::Inserts, Writes::Updates, Writes::Deletes];
+    all.into_iter().find(|writes| writes.command() == command)
+}
+
+/// Whether a reply says that some of the statements were refused because the collection is sharded.
+pub fn has_stale(reply: &Reply) -> bool {
+    let errors = reply
+        .body
+        .as_doc()
+        .get_array("writeErrors")
+        .unwrap_or(Doc::EMPTY);
+    let mut errors = errors.values().filter_map(|v| v.as_doc());
+    errors.any(|e| client::code_of(e) == Some(Code::StaleConfig))
+}
+
+/// Goes on with a command that was begun as if the collection were not sharded.
+///
+/// # Errors
+/// As [`run`]; 13388 StaleConfig if the configuration does not say so: nothing was done then, or the collection is gone.
+pub fn resume(
+    cx: &mut CommandContext<'_>,
+    router: &Router,
+    reply: &Reply,
+    writes: Writes,
+) -> Result<()> {
+    let mut run = begin(cx, writes)?;
+    let places: Vec<usize> = run.pending.iter().copied().collect();
+    let mut done = Done::read(reply)?;
+    let again = done.take_stale();
+    run.settle(&places, &done, again.as_ref());
+    run.outcome.add(done, &places);
+    let why = again.map_or_else(lost, |(_, e)| e);
+    if run.outcome.is_empty() {
+        return Err(why);
+    }
+    let mut repeats = Repeats::new();
+    let known = loop {
+        repeats.next(cx, router, cx.ns(), why.clone())?;
+        if let Some(known) = router.tables.of(&**cx.op, router, cx.ns())? {
+            break known;
+        }
+    };
+    run.all(cx, router, &known)?;
+    run.ends(cx, router);
+    Ok(())
+}
+
+fn begin<'a>(cx: &mut CommandContext<'a>, writes: Writes) -> Result<Run<'a>> {
     let docs = cx.documents(writes.field())?;
     crate::commands::write_reply::check_batch(docs.len())?;
     let first = cx
@@ -72,7 +130,7 @@ pub fn run(
     });
     let statements: Vec<_> = statements.collect();
     cx.op_count = Some(statements.len() as u64);
-    let mut run = Run {
+    Ok(Run {
         writes,
         ordered: cx.args.bool("ordered", true),
         pending: (0..statements.len()).collect(),
@@ -80,13 +138,19 @@ pub fn run(
         outcome: Outcome::default(),
         did: BTreeSet::new(),
         found: 0,
-    };
-    run.all(cx, router, known)?;
-    run.outcome.write(cx, writes == Writes::Updates);
-    Ok(())
+    })
 }
 
 impl Run<'_> {
+    /// Writes the reply.
+    fn ends(self, cx: &mut CommandContext<'_>, router: &Router) {
+        if self.outcome.has_errors() {
+            super::fails(cx, router);
+        }
+        self.outcome.write(cx, self.writes == Writes::Updates);
+        super::told(cx, router);
+    }
+
     fn all(&mut self, cx: &CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
         let mut known = Arc::clone(known);
         let mut repeats = Repeats::new();
@@ -212,10 +276,12 @@ impl Run<'_> {
                 }
             }
         }
-        match ends.or(stale) {
-            Some(e) => Err(e),
-            None => Ok(()),
-        }
+        // In a transaction all parts have failed after the first.
+        let first = match cx.generic.in_transaction() {
+            true => stale.or(ends),
+            false => ends.or(stale),
+        };
+        first.map_or(Ok(()), Err)
     }
 
     /// Takes away what is done of these statements. `again`: the places, within them, of those that were refused.
@@ -359,7 +425,10 @@ pub fn goes(cx: &CommandContext<'_>, known: &Known, aim: &Aim<'_>) -> Goes {
     {
         return Goes::To(known.table.owner(&key));
     }
-    let shards = reached(cx, known, filter, collation);
+    let mut shards = reached(cx, known, filter, collation);
+    if upsert && shards.is_empty() {
+        shards = super::all_of(known);
+    }
     if let Some(update) =
         update.filter(|_| !multi && known.table.shards().len() > 1 && !shards.is_empty())
         && relocate::may_move(known, update, fixed.as_ref().map(|d| d.as_doc()))
@@ -373,6 +442,14 @@ pub fn goes(cx: &CommandContext<'_>, known: &Known, aim: &Aim<'_>) -> Goes {
         ([], _) => Goes::To(0),
         (_, true) => Goes::ToAll(shards),
         (_, false) => Goes::ToOne(shards),
+    }
+}
+
+/// The error that counts: in a transaction, all parts have failed after the first.
+pub fn worse(cx: &CommandContext<'_>, first: Option<Error>, e: Error) -> Error {
+    match first {
+        Some(first) if cx.generic.in_transaction() || !is_stale(&first) => first,
+        _ => e,
     }
 }
 
