@@ -3,6 +3,7 @@
 //! an operator has to see.
 
 use crate::heap;
+use crate::options::ClusterRole;
 use crate::own_collections;
 use crate::server::log_damages;
 use crate::startup;
@@ -14,6 +15,10 @@ use muniment_value::{Code, DocBuf, doc};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+
+/// The longest time of a transaction on a cluster's configuration. Routers make short ones there, and another router
+/// waits for that of one that has ended.
+const OF_ROUTERS: Duration = Duration::from_secs(5);
 
 /// Bytes in memory that no account in the ledger has: the program, stacks, small allocations.
 const UNKNOWN: usize = 64 << 20;
@@ -156,7 +161,10 @@ fn end_what_is_old(server: &Arc<ServerState>) {
         }
         server.transactions.let_go_of_idle(server);
         let lifetime = server.parameters.transaction_lifetime_secs.load(Relaxed);
-        let lifetime = Duration::from_secs(lifetime.max(1) as u64);
+        let mut lifetime = Duration::from_secs(lifetime.max(1) as u64);
+        if server.options.role == ClusterRole::Config {
+            lifetime = lifetime.min(OF_ROUTERS);
+        }
         for id in server.transactions.expired(lifetime) {
             // Running operations first: a commit that waits holds the transaction.
             server.engine.operations.kill_session(&id);
