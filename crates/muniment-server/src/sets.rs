@@ -210,12 +210,14 @@ impl SetPool {
                     if out.message.len().max(body.as_doc().byte_len()) <= LARGE {
                         self.keep(&host, c);
                     }
-                    let again = leads_no_more(body.as_doc(), out.repeatable);
                     let fixed = matches!(out.reach, Reach::Host(_));
-                    if again && !fixed && Instant::now() < until {
+                    if leads_no_more(body.as_doc()) && !fixed {
+                        // Whatever becomes of this command: the next one looks for the primary.
                         self.forget(&host);
-                        muniment_op::sleep_until(Instant::now() + PAUSE, on)?;
-                        continue;
+                        if out.repeatable && Instant::now() < until {
+                            muniment_op::sleep_until(Instant::now() + PAUSE, on)?;
+                            continue;
+                        }
                     }
                     return Ok(Reply { body, host });
                 }
@@ -272,9 +274,11 @@ impl SetPool {
                 if out.message.len().max(body.as_doc().byte_len()) <= LARGE {
                     self.keep(&sent.host, sent.connection);
                 }
-                if leads_no_more(body.as_doc(), out.repeatable) && !fixed {
+                if leads_no_more(body.as_doc()) && !fixed {
                     self.forget(&sent.host);
-                    return self.ask(out, on);
+                    if out.repeatable {
+                        return self.ask(out, on);
+                    }
                 }
                 Ok(Reply {
                     body,
@@ -539,25 +543,23 @@ impl Known {
     }
 }
 
-/// Whether a reply says that the member does not lead, and the command may be executed twice, so that it is sent to
-/// another one.
-fn leads_no_more(reply: Doc<'_>, repeatable: bool) -> bool {
-    if reply.get("ok").is_some_and(|v| v.truthy()) {
-        return false;
-    }
-    match code_of(reply) {
-        // A batch of which a part was executed ends with the first of these, too.
+/// Whether a reply says that the member does not lead. A command that may be executed twice is then sent to another
+/// one; no other, since a batch of which a part was executed ends so, too.
+fn leads_no_more(reply: Doc<'_>) -> bool {
+    let failed = !reply.get("ok").is_some_and(|v| v.truthy());
+    let code = code_of(reply).filter(|_| failed);
+    matches!(
+        code,
         Some(
             Code::NotWritablePrimary
-            | Code::NotPrimaryNoSecondaryOk
-            | Code::InterruptedDueToReplStateChange
-            | Code::PrimarySteppedDown
-            | Code::ShutdownInProgress
-            | Code::InterruptedAtShutdown
-            | Code::NotPrimaryOrSecondary,
-        ) => repeatable,
-        _ => false,
-    }
+                | Code::NotPrimaryNoSecondaryOk
+                | Code::InterruptedDueToReplStateChange
+                | Code::PrimarySteppedDown
+                | Code::ShutdownInProgress
+                | Code::InterruptedAtShutdown
+                | Code::NotPrimaryOrSecondary
+        )
+    )
 }
 
 #[cfg(test)]
@@ -565,9 +567,8 @@ mod tests {
     use super::*;
     use muniment_value::doc;
 
-    /// A part of a batch may have been executed before its member ceased to lead.
     #[test]
-    fn only_what_may_be_executed_twice_is_sent_again() {
+    fn replies_that_tell_of_an_election() {
         let refused = |code: Code| doc! { "ok": 0.0, "code": code.0 };
         for code in [
             Code::NotWritablePrimary,
@@ -575,15 +576,10 @@ mod tests {
             Code::InterruptedDueToReplStateChange,
             Code::ShutdownInProgress,
         ] {
-            let reply = refused(code);
-            assert!(leads_no_more(reply.as_doc(), true));
-            assert!(!leads_no_more(reply.as_doc(), false));
+            assert!(leads_no_more(refused(code).as_doc()));
         }
-        assert!(!leads_no_more(refused(Code::BadValue).as_doc(), true));
-        assert!(!leads_no_more(
-            doc! { "ok": 1.0, "code": 10107 }.as_doc(),
-            true
-        ));
+        assert!(!leads_no_more(refused(Code::BadValue).as_doc()));
+        assert!(!leads_no_more(doc! { "ok": 1.0, "code": 10107 }.as_doc()));
     }
 
     #[test]

@@ -1132,3 +1132,74 @@ fn a_collection_is_divided_once() {
         assert_eq!(found.len(), if turn % 2 == 0 { 11 } else { 10 });
     }
 }
+
+/// What a shard owns is known to each of its members: also to one that was filled anew, and that leads then.
+#[test]
+fn placements_survive_elections_and_initial_sync() {
+    let mut cluster = Cluster::start(2, 3, 1);
+    let mut c = cluster.connect();
+    run(
+        &mut c,
+        "admin",
+        "{shardCollection: 'd.c', key: {_id: 'hashed'}}",
+    );
+    let docs: Vec<String> = (0..100).map(|i| format!("{{_id: {i}}}")).collect();
+    let insert = format!(
+        "{{insert: 'c', documents: [{}], writeConcern: {{w: 3}}}}",
+        docs.join(", ")
+    );
+    run(&mut c, "d", &insert);
+    let shard = &mut cluster.shards[0];
+    let first = shard.primary();
+    let empty = (first + 1) % 3;
+    shard.members[empty].kill9();
+    shard.members[empty].empty();
+    shard.members[empty].start_again();
+    shard.settle();
+    shard.until("the filled member has all", || {
+        let status = shard.connect(empty).command(
+            "d",
+            &shell("{count: 'c', $readPreference: {mode: 'nearest'}}"),
+        );
+        status.ok().filter(|d| number(d, "n") > 20)
+    });
+    let step = shell("{replSetStepDown: 60, secondaryCatchUpPeriodSecs: 20}");
+    let _ = shard.connect(first).command("admin", &step);
+    let ask = shell("{replSetStepUp: 1}");
+    shard.until("it leads", || {
+        let _ = shard.connect(empty).command("admin", &ask);
+        let hello = shard
+            .connect(empty)
+            .command("admin", &shell("{hello: 1}"))
+            .ok()?;
+        hello
+            .as_doc()
+            .get("isWritablePrimary")
+            .filter(|v| v.truthy())
+            .map(|_| ())
+    });
+    let mut direct = shard.connect(empty);
+    let mut refused = 0;
+    for i in 100..140 {
+        let insert = shell(&format!("{{insert: 'c', documents: [{{_id: {i}}}]}}"));
+        let reply = direct.command("d", &insert).unwrap();
+        refused += usize::from(reply.as_doc().get("writeErrors").is_some());
+    }
+    assert!(refused > 5 && refused < 35, "{refused}");
+    // The router finds the new primary; a write that cannot be retried may have to be sent again.
+    cluster.routers[0].until("the router finds the primary", || {
+        c.command("d", &shell("{insert: 'c', documents: [{_id: 200}]}"))
+            .ok()?;
+        c.command("d", &shell("{insert: 'c', documents: [{_id: 201}]}"))
+            .ok()
+    });
+    for i in 202..240 {
+        run(
+            &mut c,
+            "d",
+            &format!("{{insert: 'c', documents: [{{_id: {i}}}]}}"),
+        );
+    }
+    let n = all(&mut c, "d", "{find: 'c'}").len();
+    assert_eq!(n, 100 + 40 + 40 - refused);
+}
