@@ -18,6 +18,8 @@ pub struct Server {
     dir: PathBuf,
     port: u16,
     extra: Vec<String>,
+    /// Whether it is a router, which has no data.
+    routes: bool,
 }
 
 /// The arguments that make a server a replica set of one.
@@ -31,19 +33,29 @@ impl Server {
 
     /// Does the same with more arguments.
     pub fn start_with(binary: &Path, extra: &[&str]) -> Result<Server, String> {
+        Server::start_as(binary, extra, false)
+    }
+
+    /// Starts a router before the configuration at this address, `name/host:port`.
+    pub fn start_router(binary: &Path, config: &str) -> Result<Server, String> {
+        Server::start_as(binary, &["--configdb", config], true)
+    }
+
+    fn start_as(binary: &Path, extra: &[&str], routes: bool) -> Result<Server, String> {
         let extra: Vec<String> = extra.iter().map(|e| (*e).into()).collect();
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let n = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("muniment-xtask-{}-{n}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-        let child = spawn(binary, &dir, 0, &extra)?;
+        let child = spawn(binary, &dir, 0, &extra, routes)?;
         let mut server = Server {
             child,
             binary: binary.into(),
             dir,
             port: 0,
             extra,
+            routes,
         };
         server.port = server.listening()?;
         Ok(server)
@@ -83,7 +95,7 @@ impl Server {
             if wipe {
                 let _ = std::fs::remove_dir_all(self.dir.join("db"));
             }
-            self.child = spawn(&self.binary, &self.dir, self.port, &self.extra)?;
+            self.child = spawn(&self.binary, &self.dir, self.port, &self.extra, self.routes)?;
             match self.listening() {
                 Ok(_) => return Ok(()),
                 Err(e) if wipe => return Err(e),
@@ -126,7 +138,13 @@ impl Drop for Server {
     }
 }
 
-fn spawn(binary: &Path, dir: &Path, port: u16, extra: &[String]) -> Result<Child, String> {
+fn spawn(
+    binary: &Path,
+    dir: &Path,
+    port: u16,
+    extra: &[String],
+    routes: bool,
+) -> Result<Child, String> {
     let port_file = dir.join("port");
     let _ = std::fs::remove_file(&port_file);
     let log = std::fs::File::options()
@@ -135,17 +153,23 @@ fn spawn(binary: &Path, dir: &Path, port: u16, extra: &[String]) -> Result<Child
         .open(dir.join("log"))
         .map_err(|e| e.to_string())?;
     let errors = log.try_clone().map_err(|e| e.to_string())?;
-    let engine = std::env::var_os(ENGINE).map(|name| ["--storageEngine".into(), name]);
-    Command::new(binary)
-        .args(["serve", "--nounixsocket", "--setParameter"])
+    let mut command = Command::new(binary);
+    command
+        .arg(if routes { "router" } else { "serve" })
+        .args(["--nounixsocket", "--setParameter"])
         .args(["enableTestCommands=1", "--port"])
         .arg(port.to_string())
-        .arg("--dbpath")
-        .arg(dir.join("db"))
         .arg("--portFile")
         .arg(&port_file)
-        .args(engine.into_iter().flatten())
-        .args(extra)
+        .args(extra);
+    if !routes {
+        let engine = std::env::var_os(ENGINE).map(|name| ["--storageEngine".into(), name]);
+        command
+            .arg("--dbpath")
+            .arg(dir.join("db"))
+            .args(engine.into_iter().flatten());
+    }
+    command
         .stdin(Stdio::null())
         .stdout(log)
         .stderr(errors)

@@ -11,11 +11,11 @@ use std::process::Command;
 /// The variable with the directory of the tests, if it is not that of the package.
 pub const SUITE: &str = "MUNIMENT_UNIFIED_SUITE";
 
-/// The deployments that the tests run against: the topology, the arguments of the server, and the list of
-/// known failures.
-const DEPLOYMENTS: &[(&str, &[&str], &str)] = &[
-    ("single", &[], "known-failures.txt"),
-    ("replicaset", SET, "known-failures-replicaset.txt"),
+/// The deployments that the tests run against: the topology, and the list of known failures.
+const DEPLOYMENTS: &[(&str, &str)] = &[
+    ("single", "known-failures.txt"),
+    ("replicaset", "known-failures-replicaset.txt"),
+    ("sharded", "known-failures-sharded.txt"),
 ];
 
 /// Runs all tests that apply to the server. Without a directory the package is fetched once, which takes a
@@ -27,8 +27,10 @@ pub fn run() -> Result<Outcome, String> {
         None => return missing("python3"),
     };
     check(cargo().args(["build", "--package", "unified"]))?;
-    for (topology, arguments, known) in DEPLOYMENTS {
-        let server = Server::start_with(&crate::run::server_binary(), arguments)?;
+    for (topology, known) in DEPLOYMENTS {
+        // The last one is what the tests are connected to.
+        let servers = deployment(topology)?;
+        let server = servers.last().ok_or("there is no server")?;
         let mut command = Command::new(target_dir().join("debug").join("unified"));
         command
             .arg("--suite")
@@ -41,6 +43,40 @@ pub fn run() -> Result<Outcome, String> {
     }
     Ok(Outcome::Passed)
 }
+
+/// The servers of a deployment. Those of a cluster are a configuration, two shards, and a router.
+fn deployment(topology: &str) -> Result<Vec<Server>, String> {
+    let binary = crate::run::server_binary();
+    let start = |arguments: &[&str]| Server::start_with(&binary, arguments);
+    match topology {
+        "single" => Ok(vec![start(&[])?]),
+        "replicaset" => Ok(vec![start(SET)?]),
+        _ => {
+            let set = |name, role| start(&["--replSet", name, "--autoInitiate", role]);
+            let config = set("cfg", "--configsvr")?;
+            let shards = [set("s0", "--shardsvr")?, set("s1", "--shardsvr")?];
+            let router = Server::start_router(&binary, &format!("cfg/{}", config.host()))?;
+            for (name, shard) in ["s0", "s1"].iter().zip(&shards) {
+                check(
+                    Command::new(venv("current")?.join("bin/python"))
+                        .args(["-c", ADD_SHARD])
+                        .arg(router.port().to_string())
+                        .arg(format!("{name}/{}", shard.host())),
+                )?;
+            }
+            let mut all = vec![config];
+            all.extend(shards);
+            all.push(router);
+            Ok(all)
+        }
+    }
+}
+
+/// Makes a set a shard.
+const ADD_SHARD: &str = "
+import pymongo, sys
+pymongo.MongoClient('127.0.0.1', int(sys.argv[1])).admin.command('addShard', sys.argv[2])
+";
 
 /// The tests in the package: its `test` directory, below the target directory. PyMongo's own tests and their
 /// certificates are there, too.
