@@ -700,6 +700,14 @@ fn explain_shows_the_shards() {
     let parts = reply.as_doc().get_doc("splitPipeline").unwrap();
     assert!(parts.get_array("shardsPart").is_some() && parts.get_array("mergerPart").is_some());
     assert_eq!(reply.as_doc().get_doc("shards").unwrap().iter().count(), 2);
+    let told = "{aggregate: 'c', pipeline: [{$collStats: {count: {}}}, {$project: {shard: 1, count: 1}}, {$sort: {shard: 1}}], cursor: {}}";
+    let told = all(&mut c, "many", told);
+    let names: Vec<&str> = told
+        .iter()
+        .filter_map(|d| d.as_doc().get_str("shard"))
+        .collect();
+    assert_eq!(names, ["s0", "s1"]);
+    assert_eq!(told.iter().map(|d| number(d, "count")).sum::<i64>(), 200);
     let stats = run(&mut c, "many", "{collStats: 'c'}");
     assert_eq!(
         (number(&stats, "count"), number(&stats, "nchunks")),

@@ -1,15 +1,20 @@
 //! aggregate over sharded collections.
 
-use super::host::no_output;
+use super::host::{Around, no_output};
 use super::pipeline::{Whole, over, read_by, shards_of};
-use super::{OnSet, Repeats, all_of, gather, is_stale, to_one, view, with_terms};
+use super::remote::{Remote, Terms};
+use super::{OnSet, Repeats, all_of, broadcast, gather, is_stale, to_one, view, with_terms};
 use crate::commands::cursor_reply::limits;
 use crate::context::CommandContext;
 use crate::router::Router;
 use crate::router::place::{OF_CONFIG, is_of_router, set_of};
 use crate::router::relay::database;
-use muniment_exec::BatchLimits;
-use muniment_value::{Doc, DocBuf, Error, Result, Value, doc};
+use crate::router::tables::Known;
+use bytes::Bytes;
+use muniment_exec::{BatchLimits, Cursor};
+use muniment_query::{DocStream, Pipeline};
+use muniment_value::{ArrayBuf, Collation, Doc, DocBuf, Error, Result, Value, doc};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Runs aggregate.
@@ -79,6 +84,11 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router, below: bool) -> Result<
         return Err(no_output());
     }
     if let Some(known) = &known
+        && reports_shards(pipeline)
+    {
+        return of_each_shard(cx, router, known);
+    }
+    if let Some(known) = &known
         && others.is_empty()
         && let [one] = shards_of(cx, known, pipeline).as_slice()
     {
@@ -95,6 +105,64 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router, below: bool) -> Result<
         single: false,
     };
     over(cx, router, known.as_deref(), &whole)
+}
+
+/// Whether a pipeline begins with what each shard tells of itself.
+fn reports_shards(pipeline: Doc<'_>) -> bool {
+    let first = pipeline.values().next().and_then(|v| v.as_doc()?.first());
+    first.is_some_and(|e| ["$collStats", "$indexStats"].contains(&e.name()))
+}
+
+/// Runs a pipeline whose first stage reports on the collection: each shard runs that stage alone, and the router adds
+/// the shard's name to what it says before the other stages.
+fn of_each_shard(cx: &mut CommandContext<'_>, router: &Router, known: &Known) -> Result<()> {
+    let pipeline = cx.request.body.get_array("pipeline").unwrap_or(Doc::EMPTY);
+    let mut stages = pipeline.values();
+    let first: ArrayBuf = stages.next().into_iter().collect();
+    let rest: ArrayBuf = stages.collect();
+    let mut ctx = cx.engine().context(
+        cx.op,
+        cx.args.doc("let").unwrap_or(Doc::EMPTY),
+        Collation::parse_some(cx.args.doc("collation"))?,
+    )?;
+    ctx.db = cx.db().to_string();
+    ctx.collection = cx.collection_name().to_string();
+    let rest = Pipeline::parse(rest.as_doc(), &ctx)?;
+    let shards = all_of(known);
+    let body = doc! { "aggregate": cx.collection_name(), "pipeline": first, "cursor": doc! {} };
+    let replies = broadcast(cx, router, known, &shards, with_terms(cx, body).as_doc())?;
+    let limits = limits(cx.args.doc("cursor"), BatchLimits::FIRST)?;
+    let allow_disk_use = cx.args.get("allowDiskUse").map(|v| v.truthy());
+    let cursor = Cursor::over(cx.ns(), cx.op, false, |on| {
+        let terms = Terms::new(cx, &on);
+        let mut parts = VecDeque::new();
+        for (shard, reply) in shards.iter().zip(&replies) {
+            let name = known.table.shard_name(*shard).to_string();
+            parts.push_back((name, Remote::new(&terms, known.set(*shard)?, reply)?));
+        }
+        rest.open(
+            Box::new(Named(parts)),
+            &Around::runtime(&terms, allow_disk_use),
+        )
+    })?;
+    cx.first_batch(cursor, limits)
+}
+
+/// Documents of shards, with the shards' names.
+struct Named(VecDeque<(String, Remote)>);
+
+impl DocStream for Named {
+    fn next(&mut self) -> Result<Option<Bytes>> {
+        while let Some((name, stream)) = self.0.front_mut() {
+            if let Some(d) = stream.next()? {
+                let mut named = Doc::new(&d).to_buf();
+                named.append("shard", name.as_str());
+                return Ok(Some(named.into_bytes().into()));
+            }
+            self.0.pop_front();
+        }
+        Ok(None)
+    }
 }
 
 /// The collection that the last stage writes to.
