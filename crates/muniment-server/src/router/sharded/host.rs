@@ -1,20 +1,20 @@
 //! The database around the stages that a router runs: other collections, wherever they are.
 
 use super::is_stale;
+use super::place::view;
 use super::remote::{Remote, Terms};
 use crate::placement::merging;
 use crate::router::forward::{Own, ask_own_of_all};
 use crate::router::tables::Known;
-use crate::router::{Reach, Router, SetPool};
+use crate::router::{Reach, SetPool};
 use bytes::Bytes;
-use muniment_op::Interrupt;
 use muniment_query::split::{Division, split};
 use muniment_query::stage::host::{Host, Join, Writer};
 use muniment_query::stage::merge::MergeSpec;
 use muniment_query::stage::out::OutSpec;
 use muniment_query::{DocStream, Pipeline, QueryContext, Runtime};
 use muniment_value::path::Path;
-use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 use std::sync::Arc;
 
 /// See the module's head.
@@ -99,30 +99,6 @@ pub fn all_parts(known: &Known) -> Result<Vec<(Arc<SetPool>, DocBuf)>> {
         .collect()
 }
 
-/// What a view reads, and its stages; `None` if the context's collection is no view.
-fn view_of(
-    on: &dyn Interrupt,
-    router: &Router,
-    set: &SetPool,
-    ctx: &QueryContext,
-) -> Result<Option<(String, ArrayBuf)>> {
-    let list = doc! {
-        "listCollections": 1, "filter": doc! { "name": ctx.collection.as_str(), "type": "view" },
-    };
-    let reply = set.run(&ctx.db, &list, router.times.newest(), true, on)?;
-    let cursor = reply.as_doc().get_doc("cursor").unwrap_or(Doc::EMPTY);
-    let batch = cursor.get_array("firstBatch").unwrap_or(Doc::EMPTY);
-    let first = batch.values().next().and_then(|v| v.as_doc());
-    let options = first.and_then(|d| d.get_doc("options"));
-    Ok(options.map(|o| {
-        let stages = o.get_array("pipeline").unwrap_or(Doc::EMPTY);
-        (
-            o.get_str("viewOn").unwrap_or_default().to_string(),
-            stages.values().collect(),
-        )
-    }))
-}
-
 /// Nothing.
 struct Empty;
 
@@ -146,18 +122,17 @@ impl Host for Around {
             };
             let streams = match self.streams(ctx, pipeline, vec![(Arc::clone(&set), DocBuf::new())])
             {
-                Err(e) if is_stale(&e) => match view_of(on, router, &set, ctx)? {
+                Err(e) if is_stale(&e) => match view(on, router, &set, &ctx.db, &ctx.collection)? {
                     // The shard has found out that a collection below the view is sharded.
-                    Some((below, stages)) => {
-                        router
-                            .tables
-                            .refresh(on, router, &format!("{}.{below}", ctx.db))?;
-                        let mut all = stages;
+                    Some(view) => {
+                        let below = format!("{}.{}", ctx.db, view.on);
+                        router.tables.refresh(on, router, &below)?;
+                        let mut all = view.pipeline;
                         pipeline.values().for_each(|stage| {
                             all.push(stage);
                         });
                         let ctx = QueryContext {
-                            collection: below,
+                            collection: view.on,
                             ..ctx.nested()?
                         };
                         return self.pipeline(all.as_doc(), &ctx);

@@ -5,6 +5,7 @@ use crate::context::CommandContext;
 use crate::router::forward::run;
 use crate::router::tables::Known;
 use crate::router::{Router, SetPool};
+use muniment_op::Interrupt;
 use muniment_shard::{RangeTable, ShardKey, Timestamp, Version};
 use muniment_storage::{Owned, Placement};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
@@ -61,6 +62,43 @@ fn first_batch(reply: Doc<'_>) -> impl Iterator<Item = Doc<'_>> {
     let cursor = reply.get_doc("cursor").unwrap_or(Doc::EMPTY);
     let batch = cursor.get_array("firstBatch").unwrap_or(Doc::EMPTY);
     batch.values().filter_map(|v| v.as_doc())
+}
+
+/// A view as it is stored.
+pub struct View {
+    /// The collection or view that it reads, without the database.
+    pub on: String,
+    /// Its stages.
+    pub pipeline: ArrayBuf,
+    /// Its collation, if it is not the simple one.
+    pub collation: Option<DocBuf>,
+}
+
+/// The view of this name on a set; `None` if there is none.
+///
+/// # Errors
+/// The set's.
+pub fn view(
+    on: &dyn Interrupt,
+    router: &Router,
+    set: &SetPool,
+    db: &str,
+    name: &str,
+) -> Result<Option<View>> {
+    let list = doc! { "listCollections": 1, "filter": doc! { "name": name, "type": "view" } };
+    let reply = run(on, router, set, db, &list, true)?;
+    let options = first_batch(reply.as_doc())
+        .next()
+        .and_then(|d| d.get_doc("options"));
+    Ok(options.map(|o| View {
+        on: o.get_str("viewOn").unwrap_or_default().to_string(),
+        pipeline: o
+            .get_array("pipeline")
+            .unwrap_or(Doc::EMPTY)
+            .values()
+            .collect(),
+        collation: o.get_doc("collation").map(|d| d.to_buf()),
+    }))
 }
 
 /// What a shard owns of a collection, and the collection as it is to be there.

@@ -5,10 +5,10 @@
 
 use super::is_stale;
 use super::pipeline::{Whole, over};
+use super::place::{View, view};
 use crate::commands::cursor_reply::limits;
 use crate::context::CommandContext;
 use crate::router::Router;
-use crate::router::forward::run as run_command;
 use crate::router::place::set_of;
 use muniment_exec::BatchLimits;
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, doc, number};
@@ -35,30 +35,9 @@ pub fn is_below(cx: &CommandContext<'_>, router: &Router, e: &Error) -> Result<b
     Ok(definition(cx, router, cx.collection_name())?.is_some())
 }
 
-/// A view as it is stored.
-struct View {
-    on: String,
-    pipeline: ArrayBuf,
-    collation: Option<DocBuf>,
-}
-
 fn definition(cx: &CommandContext<'_>, router: &Router, name: &str) -> Result<Option<View>> {
     let set = set_of(cx, router, cx.db())?;
-    let list = doc! { "listCollections": 1, "filter": doc! { "name": name, "type": "view" } };
-    let reply = run_command(&**cx.op, router, &set, cx.db(), &list, true)?;
-    let cursor = reply.as_doc().get_doc("cursor").unwrap_or(Doc::EMPTY);
-    let batch = cursor.get_array("firstBatch").unwrap_or(Doc::EMPTY);
-    let first = batch.values().next().and_then(|v| v.as_doc());
-    let options = first.and_then(|d| d.get_doc("options"));
-    Ok(options.map(|o| View {
-        on: o.get_str("viewOn").unwrap_or_default().to_string(),
-        pipeline: o
-            .get_array("pipeline")
-            .unwrap_or(Doc::EMPTY)
-            .values()
-            .collect(),
-        collation: o.get_doc("collation").map(|d| d.to_buf()),
-    }))
+    view(&**cx.op, router, &set, cx.db(), name)
 }
 
 /// Runs find, aggregate or count on a view.
