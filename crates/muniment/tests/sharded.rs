@@ -1211,3 +1211,61 @@ fn placements_survive_elections_and_initial_sync() {
     let n = all(&mut c, "d", "{find: 'c'}").len();
     assert_eq!(n, 100 + 40 + 40 - refused);
 }
+
+/// Without a majority of the configuration nothing of it changes; reads and writes go on, also those of a router that
+/// uses a collection for the first time.
+#[test]
+fn a_lost_configuration_stops_changes_alone() {
+    let mut cluster = Cluster::prepare_with(3, 2, 1, 2, &[]);
+    let mut c = cluster.connect();
+    cluster.add_shards(&mut c);
+    run(
+        &mut c,
+        "admin",
+        "{shardCollection: 'd.c', key: {_id: 'hashed'}}",
+    );
+    run(
+        &mut c,
+        "d",
+        "{insert: 'whole', documents: [{_id: 1}], writeConcern: {w: 'majority'}}",
+    );
+    let docs: Vec<String> = (0..50).map(|i| format!("{{_id: {i}}}")).collect();
+    run(
+        &mut c,
+        "d",
+        &format!("{{insert: 'c', documents: [{}]}}", docs.join(", ")),
+    );
+    // All members know of it before two end.
+    cluster.config.settle();
+    let primary = cluster.config.primary();
+    let other = (primary + 1) % 3;
+    cluster.config.members[primary].kill9();
+    cluster.config.members[other].kill9();
+    for router in &cluster.routers {
+        let mut c = router.connect();
+        let found = router.until("the router reads", || {
+            c.find_all("d", &shell("{find: 'c'}")).ok()
+        });
+        assert_eq!(found.len() % 50, 0, "{}", found.len());
+        run(
+            &mut c,
+            "d",
+            "{update: 'c', updates: [{q: {}, u: {$inc: {n: 1}}, multi: true}]}",
+        );
+        assert_eq!(all(&mut c, "d", "{find: 'whole'}").len(), 1);
+    }
+    assert_eq!(all(&mut c, "d", "{find: 'c', filter: {n: 2}}").len(), 50);
+    let e = c.command(
+        "admin",
+        &shell("{shardCollection: 'd.more', key: {_id: 1}, maxTimeMS: 3000}"),
+    );
+    assert!(e.is_err(), "{e:?}");
+    cluster.config.members[primary].start_again();
+    cluster.config.members[other].start_again();
+    cluster.config.settle();
+    run(
+        &mut c,
+        "admin",
+        "{shardCollection: 'd.more', key: {_id: 1}}",
+    );
+}

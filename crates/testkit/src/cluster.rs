@@ -30,11 +30,25 @@ impl Cluster {
     /// # Panics
     /// If a part does not start.
     pub fn prepare(shards: usize, members: usize, routers: usize, args: &[&str]) -> Cluster {
+        Cluster::prepare_with(1, shards, members, routers, args)
+    }
+
+    /// The same with this many members of the configuration.
+    ///
+    /// # Panics
+    /// If a part does not start.
+    pub fn prepare_with(
+        config: usize,
+        shards: usize,
+        members: usize,
+        routers: usize,
+        args: &[&str],
+    ) -> Cluster {
         let options = || {
             let all = args.iter();
             all.fold(ServerOptions::new(), |options, arg| options.arg(*arg))
         };
-        let config = Set::named("cfg", 1, &options().arg("--configsvr"));
+        let config = Set::named("cfg", config, &options().arg("--configsvr"));
         config.begin();
         let of_shards = options().arg("--shardsvr");
         let shards: Vec<Set> = (0..shards)

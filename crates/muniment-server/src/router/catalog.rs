@@ -3,11 +3,12 @@
 //! Invariant: the shard of a database never changes, so an entry that was read holds. (An entry outlives
 //! `dropDatabase` for that reason.)
 
-use super::forward::run;
-use super::{Router, SetPool};
+use super::forward::{Own, ask_own_of_all, run};
+use super::{Reach, Router, SetPool};
 use crate::options::SetAddress;
 use muniment_op::Interrupt;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_wire::client::check_ok;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -32,7 +33,29 @@ pub fn read(
     filter: DocBuf,
 ) -> Result<Vec<DocBuf>> {
     // A batch may hold 16 MiB, and a document of the configuration has some hundred bytes.
-    read_after(on, router, collection, filter, "_id", 10_000)
+    read_after(
+        on,
+        router,
+        collection,
+        filter,
+        ("_id", 10_000),
+        Reach::Primary,
+    )
+}
+
+/// As [`read`], for what cannot change, or is compared by the shards: while the configuration has no primary, a
+/// secondary tells it.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_any(
+    on: &dyn Interrupt,
+    router: &Router,
+    collection: &str,
+    filter: DocBuf,
+) -> Result<Vec<DocBuf>> {
+    let reach = Reach::PrimaryPreferred;
+    read_after(on, router, collection, filter, ("_id", 10_000), reach)
 }
 
 /// The first `most` documents in the order of a field, as a majority has them.
@@ -44,8 +67,8 @@ pub fn read_after(
     router: &Router,
     collection: &str,
     filter: DocBuf,
-    by: &str,
-    most: usize,
+    (by, most): (&str, usize),
+    reach: Reach<'_>,
 ) -> Result<Vec<DocBuf>> {
     let mut found = Vec::new();
     let mut sort = DocBuf::new();
@@ -53,9 +76,20 @@ pub fn read_after(
     let find = doc! {
         "find": collection, "filter": filter, "sort": sort,
         "readConcern": doc! { "level": "majority" }, "limit": most as i64, "batchSize": most as i64,
-        "singleBatch": true,
+        "singleBatch": true, "$readPreference": doc! { "mode": "primaryPreferred" },
     };
-    let reply = run(on, router, &router.config, "config", &find, true)?;
+    let own = Own {
+        set: &router.config,
+        db: "config",
+        command: &find,
+        versions: None,
+        reach,
+    };
+    let reply = ask_own_of_all(on, router, &[own]).pop();
+    let reply = reply
+        .ok_or_else(|| Error::internal("a reply is lost"))??
+        .body;
+    check_ok(reply.as_doc())?;
     let cursor = reply.as_doc().get_doc("cursor").unwrap_or(Doc::EMPTY);
     for v in cursor
         .get_array("firstBatch")
@@ -104,7 +138,7 @@ impl Catalog {
         router: &Router,
     ) -> Result<Vec<(String, Arc<SetPool>)>> {
         let mut all = Vec::new();
-        for d in read(on, router, "shards", DocBuf::new())? {
+        for d in read_any(on, router, "shards", DocBuf::new())? {
             let d = d.as_doc();
             let (Some(name), Some(host)) = (d.get_str("_id"), d.get_str("host")) else {
                 continue;
@@ -137,7 +171,7 @@ impl Catalog {
         if let Some(set) = self.known(db) {
             return Ok(Some(set));
         }
-        let mut found = read(on, router, "databases", doc! { "_id": db })?.pop();
+        let mut found = read_any(on, router, "databases", doc! { "_id": db })?.pop();
         if let (None, Some(wanted)) = (&found, creates) {
             found = Some(self.create(on, router, db, wanted)?);
         }

@@ -5,7 +5,7 @@
 //! out of date costs a repetition and never a wrong answer, since each shard compares the version that it is sent.
 
 use super::catalog::read_after;
-use super::{Router, SetPool};
+use super::{Reach, Router, SetPool};
 use muniment_exec::Expected;
 use muniment_op::Interrupt;
 use muniment_shard::catalog::{Chunk, Collection};
@@ -88,10 +88,11 @@ impl Tables {
         if let Some(known) = self.known.read().get(ns) {
             return Ok(known.clone());
         }
-        self.refresh(on, router, ns)
+        // A secondary may tell it while there is no primary: if it is behind, the shards say so.
+        self.read(on, router, ns, Reach::PrimaryPreferred)
     }
 
-    /// Reads a table again.
+    /// Reads a table again, at the primary of the configuration.
     ///
     /// # Errors
     /// As [`Tables::of`].
@@ -101,8 +102,18 @@ impl Tables {
         router: &Router,
         ns: &str,
     ) -> Result<Option<Arc<Known>>> {
+        self.read(on, router, ns, Reach::Primary)
+    }
+
+    fn read(
+        &self,
+        on: &dyn Interrupt,
+        router: &Router,
+        ns: &str,
+        reach: Reach<'_>,
+    ) -> Result<Option<Arc<Known>>> {
         let before = self.known.read().get(ns).cloned().flatten();
-        let known = load(on, router, ns, before.as_deref())?.map(Arc::new);
+        let known = load(on, router, (ns, reach), before.as_deref())?.map(Arc::new);
         let mut all = self.known.write();
         if all.len() >= MOST {
             all.clear();
@@ -120,21 +131,28 @@ impl Tables {
 fn load(
     on: &dyn Interrupt,
     router: &Router,
-    ns: &str,
+    (ns, reach): (&str, Reach<'_>),
     before: Option<&Known>,
 ) -> Result<Option<Known>> {
     let mut attempt = 0;
     loop {
-        let Some(d) = read_after(on, router, "collections", doc! { "_id": ns }, "_id", 1)?.pop()
-        else {
+        let Some(d) = read_after(
+            on,
+            router,
+            "collections",
+            doc! { "_id": ns },
+            ("_id", 1),
+            reach,
+        )?
+        .pop() else {
             return Ok(None);
         };
         let collection = Collection::parse(d.as_doc())?;
         let key = Arc::new(collection.shard_key()?);
         let same = before.filter(|b| b.collection.generation == collection.generation);
         let table = match same {
-            Some(before) => newer(on, router, before),
-            None => whole(on, router, &collection, &key),
+            Some(before) => newer(on, router, before, reach),
+            None => whole(on, router, &collection, &key, reach),
         };
         attempt += 1;
         match table {
@@ -164,8 +182,9 @@ fn whole(
     router: &Router,
     collection: &Collection,
     key: &Arc<ShardKey>,
+    reach: Reach<'_>,
 ) -> Result<RangeTable> {
-    let changed = since(on, router, collection, key, Version::default())?;
+    let changed = since(on, router, (collection, key), Version::default(), reach)?;
     // A chunk that was changed while they were read is there twice; the later one counts.
     let mut by_min: BTreeMap<Vec<u8>, Record> = BTreeMap::new();
     for record in changed {
@@ -179,9 +198,20 @@ fn whole(
 }
 
 /// The table with what has changed since it was read.
-fn newer(on: &dyn Interrupt, router: &Router, before: &Known) -> Result<RangeTable> {
+fn newer(
+    on: &dyn Interrupt,
+    router: &Router,
+    before: &Known,
+    reach: Reach<'_>,
+) -> Result<RangeTable> {
     let (table, collection) = (&before.table, &before.collection);
-    let changed = since(on, router, collection, &before.key, table.version())?;
+    let changed = since(
+        on,
+        router,
+        (collection, &before.key),
+        table.version(),
+        reach,
+    )?;
     match changed.is_empty() {
         true => Ok(table.clone()),
         false => table.apply(changed),
@@ -192,9 +222,9 @@ fn newer(on: &dyn Interrupt, router: &Router, before: &Known) -> Result<RangeTab
 fn since(
     on: &dyn Interrupt,
     router: &Router,
-    collection: &Collection,
-    key: &ShardKey,
+    (collection, key): (&Collection, &ShardKey),
     mut version: Version,
+    reach: Reach<'_>,
 ) -> Result<Vec<Record>> {
     let mut records = Vec::new();
     loop {
@@ -203,7 +233,7 @@ fn since(
             bytes: &collection.generation.uuid,
         };
         let filter = doc! { "uuid": uuid, "lastmod": doc! { "$gt": version.to_value() } };
-        let page = read_after(on, router, "chunks", filter, "lastmod", PAGE)?;
+        let page = read_after(on, router, "chunks", filter, ("lastmod", PAGE), reach)?;
         for d in &page {
             let record = Chunk::parse(d.as_doc())?.record(key)?;
             version = version.max(record.version);
