@@ -88,7 +88,7 @@ impl Tables {
         if let Some(known) = self.known.read().get(ns) {
             return Ok(known.clone());
         }
-        // A secondary may tell it while there is no primary: if it is behind, the shards say so.
+        // A secondary may tell it while there is no primary: if it lags, the shards say so.
         self.read(on, router, ns, Reach::PrimaryPreferred)
     }
 
