@@ -1269,3 +1269,52 @@ fn a_lost_configuration_stops_changes_alone() {
         "{shardCollection: 'd.more', key: {_id: 1}}",
     );
 }
+
+/// What a router holds of the shards' batches is bounded: beyond that, cursors are refused.
+#[test]
+fn cursors_over_shards_are_bounded() {
+    let cluster = Cluster::start(2, 1, 1);
+    let mut c = cluster.connect();
+    run(
+        &mut c,
+        "admin",
+        "{shardCollection: 'd.c', key: {_id: 'hashed'}}",
+    );
+    let text = "x".repeat(1 << 20);
+    for i in 0..48 {
+        let docs = array![doc! { "_id": i, "text": text.as_str() }];
+        c.command("d", &doc! { "insert": "c", "documents": docs })
+            .unwrap();
+    }
+    let limit = 96 << 20;
+    run(
+        &mut c,
+        "admin",
+        &format!("{{setParameter: 1, munimentMemoryLimitBytes: NumberLong('{limit}')}}"),
+    );
+    let mut open = Vec::new();
+    let mut refused = 0;
+    for _ in 0..60 {
+        match c.command("d", &shell("{find: 'c', batchSize: 1, sort: {_id: 1}}")) {
+            Ok(reply) => open.push(reply),
+            Err(e) => {
+                assert_eq!(e.code().0, 146, "{e}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(
+        open.len() > 3 && refused > 3,
+        "{} open, {refused} refused",
+        open.len()
+    );
+    // When the others are ended there is room again.
+    let ids = open.iter().map(|r| {
+        let cursor = r.as_doc().get_doc("cursor").unwrap();
+        cursor.get("id").and_then(|v| v.as_i64_exact()).unwrap()
+    });
+    let ids: muniment_value::ArrayBuf = ids.collect();
+    c.command("d", &doc! { "killCursors": "c", "cursors": ids })
+        .unwrap();
+    run(&mut c, "d", "{find: 'c', batchSize: 1, sort: {_id: 1}}");
+}

@@ -6,7 +6,7 @@ use crate::router::{Router, SetPool};
 use crate::sets::Reply;
 use crate::state::ServerState;
 use bytes::Bytes;
-use muniment_op::{Interrupt, Operation};
+use muniment_op::{Account, Interrupt, Operation, Share};
 use muniment_query::DocStream;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Error, Result, Value, doc};
 use muniment_wire::client;
@@ -88,6 +88,8 @@ pub struct Remote {
     /// The cursor's number; 0 after its end.
     id: i64,
     batch: VecDeque<Bytes>,
+    /// The memory of the batch.
+    share: Share,
 }
 
 /// The documents of replies with cursors, of these sets.
@@ -116,15 +118,31 @@ impl Remote {
         let cursor = cursor.ok_or_else(no_cursor)?;
         let ns = cursor.get_str("ns").unwrap_or_default();
         let (db, collection) = ns.split_once('.').unwrap_or_default();
-        Ok(Remote {
+        let share = Share::new(&terms.server.engine.memory, Account::Cursors);
+        let mut remote = Remote {
             terms: terms.clone(),
             set: Arc::clone(set),
             host: reply.host.clone(),
             db: db.to_string(),
             collection: collection.to_string(),
             id: number_of(cursor),
-            batch: documents(cursor, "firstBatch"),
-        })
+            batch: VecDeque::new(),
+            share,
+        };
+        remote.take(cursor, "firstBatch")?;
+        Ok(remote)
+    }
+
+    /// Takes a batch.
+    ///
+    /// # Errors
+    /// 146 ExceededMemoryLimit if there is no room for it beside those of others.
+    fn take(&mut self, cursor: Doc<'_>, batch: &str) -> Result<()> {
+        let batch = cursor.get_array(batch).unwrap_or(Doc::EMPTY);
+        self.share.try_hold_alone(batch.byte_len())?;
+        let docs = batch.values().filter_map(|v| v.as_doc());
+        self.batch = docs.map(|d| Bytes::copy_from_slice(d.as_bytes())).collect();
+        Ok(())
     }
 
     fn read_on(&mut self) -> Result<()> {
@@ -140,19 +158,12 @@ impl Remote {
         }
         let cursor = body.get_doc("cursor").ok_or_else(no_cursor)?;
         self.id = number_of(cursor);
-        self.batch = documents(cursor, "nextBatch");
-        Ok(())
+        self.take(cursor, "nextBatch")
     }
 }
 
 fn number_of(cursor: Doc<'_>) -> i64 {
     cursor.get("id").and_then(|v| v.as_i64_exact()).unwrap_or(0)
-}
-
-fn documents(cursor: Doc<'_>, batch: &str) -> VecDeque<Bytes> {
-    let batch = cursor.get_array(batch).unwrap_or(Doc::EMPTY);
-    let docs = batch.values().filter_map(|v| v.as_doc());
-    docs.map(|d| Bytes::copy_from_slice(d.as_bytes())).collect()
 }
 
 #[cold]
