@@ -127,7 +127,7 @@ const LISTS: [&str; 11] = [
 ];
 
 /// Commands whose whole reply is compared, after which the collections are.
-const WRITES: [&str; 33] = [
+const WRITES: [&str; 36] = [
     "{count: 'c', query: {x: 3}}",
     "{count: 'c', query: {x: 3}, skip: 5, limit: 7}",
     "{count: 'v', query: {x: 3}}",
@@ -143,6 +143,9 @@ const WRITES: [&str; 33] = [
     "{delete: 'c', deletes: [{q: {_id: 3}, limit: 1}]}",
     "{insert: 'c', ordered: false, documents: [{_id: 900, k: 1}, {_id: 14, k: 98, x: 4}, {_id: 901, k: 2}]}",
     "{insert: 'c', documents: [{_id: 902, k: 1}, {_id: 16, k: 112, x: 6}, {_id: 903, k: 2}]}",
+    "{update: 'c', updates: [{q: {none: 1}, u: {$nope: {x: 1}}}]}",
+    "{update: 'c', updates: [{q: {none: 1}, u: {$set: {x: 1}}, hint: 'nope_1'}]}",
+    "{update: 'c', updates: [{q: {none: 1}, u: {$nope: {x: 1}}, multi: true}]}",
     "{findAndModify: 'c', query: {k: 49}, update: {$set: {f: 1}}, new: true}",
     "{findAndModify: 'c', query: {x: 7}, sort: {_id: -1}, update: {$set: {f: 2}}, new: true, fields: {f: 1}}",
     "{findAndModify: 'c', query: {_id: 20}, remove: true}",

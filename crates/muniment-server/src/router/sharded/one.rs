@@ -56,7 +56,9 @@ pub fn write(
             if d.get("upsert").is_some_and(|v| v.truthy()) {
                 return upsert(cx, router, known, writes, d, &body);
             }
-            return Ok(Done::default());
+            // A shard says what it comes to: it may have an error, or a document by now.
+            let shard = shards.first().copied().unwrap_or(0);
+            return send(cx, router, known, shard, body.as_doc(), d, writes);
         };
         let narrowed = narrowed(d, "q", &chosen);
         let done = send(
@@ -91,7 +93,14 @@ fn changed(
             Outcome::None if statement.get("upsert").is_some_and(|v| v.truthy()) => {
                 return upsert(cx, router, known, Writes::Updates, statement, body);
             }
-            Outcome::None => return Ok(Done::default()),
+            Outcome::None => {
+                let shard = shards.first().copied().unwrap_or(0);
+                let (body, writes) = (body.as_doc(), Writes::Updates);
+                let done = send(cx, router, known, shard, body, statement, writes)?;
+                if !done.would_move() {
+                    return Ok(done);
+                }
+            }
             Outcome::Stays(chosen) => {
                 let narrowed = narrowed(statement, "q", &chosen);
                 let (body, writes) = (body.as_doc(), Writes::Updates);

@@ -6,6 +6,7 @@ use muniment_value::{
     ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, new_object_id,
 };
 use muniment_wire::client;
+use std::collections::BTreeMap;
 
 /// What a command's statements are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,7 +160,8 @@ pub struct Outcome {
     n: i64,
     modified: i64,
     upserted: Vec<(usize, ValueBuf)>,
-    errors: Vec<(usize, DocBuf)>,
+    /// By the places of the statements.
+    errors: BTreeMap<usize, DocBuf>,
     concern: Option<DocBuf>,
     retried: Vec<ValueBuf>,
 }
@@ -186,7 +188,16 @@ impl Outcome {
         self.error(place, d.as_doc());
     }
 
+    /// Whether a statement has failed.
+    pub fn failed(&self, place: usize) -> bool {
+        self.errors.contains_key(&place)
+    }
+
     fn error(&mut self, place: usize, error: Doc<'_>) {
+        // A statement for all shards may fail on several of them, and has one error.
+        if self.failed(place) {
+            return;
+        }
         let mut d = doc! { "index": i32::try_from(place).unwrap_or(i32::MAX) };
         if client::code_of(error) == Some(Code::WouldChangeOwningShard) {
             // An update of one document is moved by the router.
@@ -195,13 +206,13 @@ impl Outcome {
                 "errmsg",
                 "Multi-update operations are not allowed when updating the shard key field.",
             );
-            self.errors.push((place, d));
+            self.errors.insert(place, d);
             return;
         }
         for e in error.iter().filter(|e| e.name() != "index") {
             d.append_elem(e);
         }
-        self.errors.push((place, d));
+        self.errors.insert(place, d);
     }
 
     /// Whether nothing has been done.
@@ -229,9 +240,8 @@ impl Outcome {
             }
             w.field("nModified", self.modified as i32);
         }
-        self.errors.sort_by_key(|(i, _)| *i);
         if !self.errors.is_empty() {
-            let errors: ArrayBuf = self.errors.into_iter().map(|(_, d)| d).collect();
+            let errors: ArrayBuf = self.errors.into_values().collect();
             w.field("writeErrors", errors);
         }
         if let Some(concern) = self.concern {

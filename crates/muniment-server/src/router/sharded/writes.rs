@@ -346,7 +346,8 @@ impl Run<'_> {
         }
         let found = std::mem::take(&mut self.found);
         let d = statement.doc.as_doc();
-        if found == 0 && d.get("upsert").is_some_and(|v| v.truthy()) {
+        let failed = self.outcome.failed(place);
+        if found == 0 && !failed && d.get("upsert").is_some_and(|v| v.truthy()) {
             let done = one::upsert(cx, router, known, self.writes, d, &body)?;
             self.outcome.add(done, &[place]);
         }
