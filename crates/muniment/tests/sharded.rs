@@ -1321,3 +1321,89 @@ fn cursors_over_shards_are_bounded() {
         .unwrap();
     run(&mut c, "d", "{find: 'c', batchSize: 1, sort: {_id: 1}}");
 }
+
+/// The first command of a transaction may need several messages to one shard.
+#[test]
+fn the_first_command_of_a_transaction_has_several_messages() {
+    let cluster = Cluster::start(2, 1, 2);
+    let mut c = cluster.connect();
+    run(
+        &mut c,
+        "admin",
+        "{shardCollection: 'd.c', key: {k: 'hashed'}}",
+    );
+    let many = (0..20)
+        .map(|i| format!("{{_id: {i}, k: {i}}}"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    run(
+        &mut c,
+        "d",
+        &format!("{{insert: 'c', documents: [{many}]}}"),
+    );
+    let more = (20..40)
+        .map(|i| format!("{{_id: {i}, k: {i}}}"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    for (number_of, (db, cmd)) in [
+        ("d", "{update: 'c', updates: [{q: {_id: 3}, u: {$set: {a: 1}}}]}".to_string()),
+        ("d", "{findAndModify: 'c', query: {_id: 4}, update: {$set: {a: 1}}}".to_string()),
+        ("d", format!("{{insert: 'c', documents: [{more}]}}")),
+        ("d", "{update: 'c', updates: [{q: {none: 1}, u: {$set: {a: 1, k: 77}}, multi: true, upsert: true}]}".to_string()),
+        ("admin", "{bulkWrite: 1, ops: [{update: 0, filter: {_id: 5}, updateMods: {$set: {a: 1}}}, {delete: 0, filter: {_id: 6}}], nsInfo: [{ns: 'd.c'}]}".to_string()),
+        ("d", "{aggregate: 'c', pipeline: [{$lookup: {from: 'other', localField: 'k', foreignField: 'k', as: 'o'}}, {$count: 'n'}], cursor: {}}".to_string()),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let id = (11, number_of as i64 + 1);
+        let reply = statement(&mut c, db, cmd, id, true).unwrap_or_else(|e| panic!("{cmd}: {e}"));
+        let reply_d = reply.as_doc();
+        assert!(reply_d.get("writeErrors").is_none(), "{reply:?}");
+        // Another router learns from the token how the transaction has ended.
+        let token = reply_d.get_doc("recoveryToken").unwrap_or_else(|| panic!("{cmd}: {reply:?}"));
+        statement(&mut c, "admin", "{commitTransaction: 1}", id, false).unwrap();
+        let token = token.to_display();
+        let mut other = cluster.routers[1].connect();
+        let again = format!("{{commitTransaction: 1, recoveryToken: {token}}}");
+        if number_of < 5 {
+            statement(&mut other, "admin", &again, id, false).unwrap_or_else(|e| panic!("{cmd}: {e}"));
+        }
+    }
+    let changed = all(&mut c, "d", "{find: 'c', filter: {a: 1}}");
+    assert_eq!(changed.len(), 4, "{changed:?}");
+    assert_eq!(all(&mut c, "d", "{find: 'c'}").len(), 40);
+}
+
+/// A shard takes no placement that is older than its own, whatever the UUID.
+#[test]
+fn an_older_placement_changes_nothing() {
+    let cluster = Cluster::start(2, 1, 1);
+    let mut c = cluster.connect();
+    run(
+        &mut c,
+        "admin",
+        "{shardCollection: 'd.c', key: {k: 'hashed'}}",
+    );
+    run(
+        &mut c,
+        "d",
+        "{insert: 'c', documents: [{_id: 1, k: 1}, {_id: 2, k: 2}, {_id: 3, k: 3}, {_id: 4, k: 4}]}",
+    );
+    let bytes = &[5; 16];
+    let uuid = Value::Binary { subtype: 4, bytes };
+    let (t, i) = (1_000_000, 1);
+    let placement = doc! {
+        "timestamp": Value::Timestamp { t, i }, "version": Value::Timestamp { t: 1, i: 0 },
+        "key": doc! { "k": "hashed" }, "owned": array![],
+    };
+    let old = doc! { "_shardPlace": "c", "uuid": uuid, "options": doc! {}, "placement": placement };
+    for shard in &cluster.shards {
+        let e = shard
+            .connect(0)
+            .command("d", &old)
+            .expect_err("an older placement");
+        assert_eq!(e.code().0, 13388);
+    }
+    assert_eq!(all(&mut c, "d", "{find: 'c'}").len(), 4);
+}
