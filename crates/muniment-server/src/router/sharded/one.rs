@@ -125,7 +125,7 @@ fn changed(
 /// Runs a statement of update that has found no document and inserts one. `body` is the command without it.
 ///
 /// # Errors
-/// As [`write`]; those of [`upsert::place`].
+/// As [`write()`]; those of [`upsert::place`].
 pub fn upsert(
     cx: &CommandContext<'_>,
     router: &Router,

@@ -2,7 +2,7 @@
 //!
 //! Statements that reach one shard are sent together: of an unordered command all at once, of an ordered one as long
 //! as they follow one another. A statement of many documents (`multi`) goes to each shard that it can reach, and each
-//! does it once. A statement of one document, which more shards may have, is [`one`](super::one)'s.
+//! does it once. A statement of one document, which more shards may have, is [`one`]'s.
 //!
 //! Invariant: no statement is sent to a shard again, unless it was refused there before it did anything, or the
 //! command is retryable and the shard remembers it.
