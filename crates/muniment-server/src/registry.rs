@@ -290,6 +290,17 @@ impl CommandSpec {
         }
     }
 
+    /// The values of a command that members of a cluster send to each other's primaries.
+    pub const fn between_members() -> CommandSpec {
+        CommandSpec {
+            kind: Kind::Admin,
+            runs_on: Some(RunsOn::Primary),
+            logged_when_slow: false,
+            profiled: false,
+            ..CommandSpec::new(Routed::Refused, Needs::Member)
+        }
+    }
+
     /// The members of a set on which it runs with this body.
     pub fn runs_on(&self, body: Doc<'_>) -> RunsOn {
         match (self.runs_on, self.kind) {

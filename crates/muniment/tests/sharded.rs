@@ -262,6 +262,45 @@ fn operations_in_bulk_are_those_of_one_collection() {
 }
 
 #[test]
+fn operations_in_bulk_reach_the_set_of_their_database() {
+    let cluster = Cluster::start(2, 1, 1);
+    let mut c = cluster.connect();
+    twins(&mut c, "{k: 'hashed'}");
+    // `config` stands first by name in one command, and last in the other; its documents are the configuration's.
+    for (first, second, id) in [
+        ("config.mine", "many.c", 800),
+        ("many.c", "config.mine", 900),
+    ] {
+        let ops: Vec<_> = (0..8)
+            .map(|i| {
+                let at = i % 2;
+                format!("{{insert: {at}, document: {{_id: {}, k: {i}}}}}", id + i)
+            })
+            .collect();
+        let ops = ops.join(", ");
+        let cmd = format!(
+            "{{bulkWrite: 1, ops: [{ops}], nsInfo: [{{ns: '{first}'}}, {{ns: '{second}'}}]}}"
+        );
+        let reply = run(&mut c, "admin", &cmd);
+        assert_eq!(number(&reply, "nInserted"), 8, "{reply:?}");
+        for (db, coll) in [first, second].map(|ns| ns.split_once('.').unwrap()) {
+            let find = format!(
+                "{{find: '{coll}', filter: {{_id: {{$gte: {id}, $lt: {}}}}}}}",
+                id + 8
+            );
+            assert_eq!(all(&mut c, db, &find).len(), 4, "{db}.{coll}");
+        }
+    }
+    for shard in &cluster.shards {
+        let found = all(&mut shard.connect(0), "config", "{find: 'mine'}");
+        assert!(
+            found.is_empty(),
+            "a shard holds documents of the configuration"
+        );
+    }
+}
+
+#[test]
 fn what_a_sharded_collection_must_have() {
     let cluster = Cluster::start(2, 1, 1);
     let mut c = cluster.connect();

@@ -9,7 +9,6 @@ use crate::metrics::OpKind;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Names, Routed, Secret, Statements};
 use crate::router::Router;
-use crate::router::relay::to;
 use crate::router::sharded::{bulk, told};
 use bytes::Bytes;
 use muniment_auth::action::{Action, Actions};
@@ -19,7 +18,6 @@ use muniment_exec::{
 use muniment_op::{Account, Interrupt, Share};
 use muniment_value::args::{Args, Field, Types, opt, refused, req, uuid};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
-use std::sync::Arc;
 
 const FIELDS: &[Field] = &[
     opt("ops", Types::ARRAY),
@@ -175,9 +173,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let infos = cx.documents("nsInfo")?;
     check_batch(ops.len())?;
     if infos.is_empty() {
-        return Err(Error::bad_value(
-            "bulkWrite requires at least one entry in nsInfo",
-        ));
+        return Err(no_namespaces());
     }
     let infos = infos.iter().map(|d| target(cx, d));
     let targets = infos.collect::<Result<Vec<Target<'_>>>>()?;
@@ -235,6 +231,11 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     reply(cx, &totals, results)
 }
 
+/// 2: a command without `nsInfo`.
+fn no_namespaces() -> Error {
+    Error::bad_value("bulkWrite requires at least one entry in nsInfo")
+}
+
 /// Runs the command at a router.
 fn routed(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let ops = cx.documents("ops")?;
@@ -244,13 +245,8 @@ fn routed(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     for d in ops.iter() {
         parse(d, infos.len(), common)?;
     }
-    let done = match bulk::run(cx, router)? {
-        (_, Some(done)) => done,
-        // The server says what is wrong with a command without namespaces.
-        (set, None) => {
-            let set = set.unwrap_or_else(|| Arc::clone(&router.config));
-            return to(cx, router, &set);
-        }
+    let Some(done) = bulk::run(cx, router)? else {
+        return Err(no_namespaces());
     };
     let [errors, inserted, matched, modified, upserted, deleted] = done.totals.map(|n| n as i32);
     let totals = Totals {

@@ -1,10 +1,9 @@
 //! `_clusterCommit`: a router has a shard commit a transaction over several shards.
 
-use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::distributed;
 use crate::options::SetAddress;
-use crate::registry::{CommandSpec, Kind, Routed, RunsOn};
+use crate::registry::CommandSpec;
 use muniment_shard::commit::Told;
 use muniment_value::args::{Types, req};
 use muniment_value::{Doc, Result};
@@ -13,17 +12,13 @@ use muniment_value::{Doc, Result};
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "_clusterCommit",
     doc: "Internal: a router has a shard commit a transaction over several shards",
-    kind: Kind::Admin,
-    runs_on: Some(RunsOn::Primary),
     admin_only: true,
     fields: &[
         req("transaction", Types::OBJECT),
         req("participants", Types::ARRAY),
     ],
-    logged_when_slow: false,
-    profiled: false,
     run,
-    ..CommandSpec::new(Routed::Refused, Needs::Member)
+    ..CommandSpec::between_members()
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

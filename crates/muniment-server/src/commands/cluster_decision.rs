@@ -1,9 +1,8 @@
 //! `_clusterDecision`: a shard asks how a transaction over several shards has ended.
 
-use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::distributed;
-use crate::registry::{CommandSpec, Kind, Routed, RunsOn};
+use crate::registry::CommandSpec;
 use muniment_value::args::{Types, req};
 use muniment_value::{Doc, Result};
 
@@ -11,14 +10,10 @@ use muniment_value::{Doc, Result};
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "_clusterDecision",
     doc: "Internal: a shard asks how a transaction over several shards has ended",
-    kind: Kind::Admin,
-    runs_on: Some(RunsOn::Primary),
     admin_only: true,
     fields: &[req("transaction", Types::OBJECT)],
-    logged_when_slow: false,
-    profiled: false,
     run,
-    ..CommandSpec::new(Routed::Refused, Needs::Member)
+    ..CommandSpec::between_members()
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

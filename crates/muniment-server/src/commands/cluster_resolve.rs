@@ -1,9 +1,8 @@
 //! `_clusterResolve`: a shard ends its part of a transaction over several shards, as was decided.
 
-use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::distributed;
-use crate::registry::{CommandSpec, Kind, Routed, RunsOn};
+use crate::registry::CommandSpec;
 use muniment_value::args::{Types, req};
 use muniment_value::{Doc, Error, Result};
 
@@ -11,17 +10,13 @@ use muniment_value::{Doc, Error, Result};
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "_clusterResolve",
     doc: "Internal: a shard ends its part of a transaction over several shards, as was decided",
-    kind: Kind::Admin,
-    runs_on: Some(RunsOn::Primary),
     admin_only: true,
     fields: &[
         req("transaction", Types::OBJECT),
         req("outcome", Types::OBJECT),
     ],
-    logged_when_slow: false,
-    profiled: false,
     run,
-    ..CommandSpec::new(Routed::Refused, Needs::Member)
+    ..CommandSpec::between_members()
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -1,8 +1,7 @@
 //! `_shardStatement`: a router asks a shard whether it remembers a statement of a retryable command.
 
-use crate::auth::Needs;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, Routed, RunsOn};
+use crate::registry::CommandSpec;
 use muniment_storage::SessionState;
 use muniment_value::args::{Types, req};
 use muniment_value::{Result, number};
@@ -13,13 +12,9 @@ use muniment_value::{Result, number};
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "_shardStatement",
     doc: "Internal: a router asks whether a shard has executed a statement of a retryable command",
-    kind: Kind::Admin,
     fields: &[req("number", Types::LONG), req("statement", Types::NUMBER)],
-    logged_when_slow: false,
-    profiled: false,
     run,
-    runs_on: Some(RunsOn::Primary),
-    ..CommandSpec::new(Routed::Refused, Needs::Member)
+    ..CommandSpec::between_members()
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

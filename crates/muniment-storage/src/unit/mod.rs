@@ -17,6 +17,7 @@ mod buckets;
 mod capped;
 mod check;
 mod ids;
+mod owned;
 mod shared;
 mod timed;
 
@@ -36,7 +37,7 @@ use crate::index_list::IndexList;
 use crate::inner::Inner;
 use crate::latch::{self, Tried};
 use crate::multikey::Arrays;
-use crate::placement::{Placement, stale};
+use crate::placement::Placement;
 use crate::sessions::SessionChange;
 use crate::store::CommitId;
 use crate::transaction::{Change, Transaction};
@@ -456,41 +457,6 @@ impl<'s> WriteUnit<'s> {
         }
     }
 
-    /// Refuses a document that this shard does not own. The unit shares the collection, so its placement cannot
-    /// change before the unit's commit.
-    ///
-    /// # Errors
-    /// 13388 StaleConfig; 61 ShardKeyNotFound if there is an array on the path of a field of the shard key.
-    fn must_own(&mut self, doc: &[u8]) -> Result<()> {
-        let Some(placement) = &self.placement else {
-            return Ok(());
-        };
-        match placement.owns_doc(Doc::new(doc), &mut self.key)? {
-            true => Ok(()),
-            false => Err(stale(
-                &self.collection.namespace(),
-                Some((self.collection.uuid(), placement)),
-                "the document belongs to another shard",
-            )),
-        }
-    }
-
-    /// Refuses an update after which the document would belong to another shard.
-    ///
-    /// # Errors
-    /// Those of [`WriteUnit::must_own`]; 283 WouldChangeOwningShard.
-    fn must_keep(&mut self, old: &[u8], new: &[u8]) -> Result<()> {
-        self.must_own(old)?;
-        let kept = self.must_own(new);
-        kept.map_err(|e| match e.code() {
-            Code::StaleConfig => Error::new(
-                Code::WouldChangeOwningShard,
-                "after the update the document would belong to another shard",
-            ),
-            _ => e,
-        })
-    }
-
     fn stage_insert(&mut self, record_key: &[u8], doc: &[u8]) {
         let tree = self.collection.id;
         let (key, at) = self.stage.log.insert(tree, record_key, doc);
@@ -517,7 +483,7 @@ impl<'s> WriteUnit<'s> {
         touched: &dyn Fn(&str) -> bool,
     ) -> Staged<()> {
         self.may_write()?;
-        self.must_keep(old, new)?;
+        self.must_keep(old, new, touched)?;
         self.whole(|unit| unit.stage_update(record_key, old, new, how, touched))
     }
 

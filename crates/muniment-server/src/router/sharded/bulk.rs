@@ -6,13 +6,13 @@
 use super::choose::{ATTEMPTS, Chosen, Wanted, choose, executed, narrowed, too_often};
 use super::relocate::{self, Change, Outcome};
 use super::remote::{Remote, Terms};
-use super::spread::Owned;
+use super::spread::{Owned, StatementIds};
 use super::upsert::{Upsert, place as place_upsert, with_filter, without};
 use super::writes::{Aim, Goes, worse};
 use super::{PRIMARY, Repeats, ask_parts, is_stale};
 use crate::context::CommandContext;
 use crate::router::forward::{Beside, Part};
-use crate::router::place::set_of;
+use crate::router::place::{OF_CONFIG, set_of};
 use crate::router::tables::Known;
 use crate::router::{Router, SetPool};
 use crate::sets::Reply;
@@ -68,49 +68,36 @@ enum Way {
     Fails(Error),
 }
 
-/// Runs the operations; `None` if all of them go to one set, which can run the command as it is.
+/// Runs the operations; `None` for a command that names no collection.
 ///
 /// # Errors
 /// Those of the command as a whole.
-pub fn run(
-    cx: &mut CommandContext<'_>,
-    router: &Router,
-) -> Result<(Option<Arc<SetPool>>, Option<Done>)> {
+pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<Option<Done>> {
     let namespaces: Vec<&str> = cx
         .request
         .documents("nsInfo")
         .map(|d| d.get_str("ns").unwrap_or_default())
         .collect();
     let mut known = BTreeMap::new();
-    let mut sets: BTreeMap<String, Arc<SetPool>> = BTreeMap::new();
+    if namespaces.is_empty() {
+        return Ok(None);
+    }
     for ns in &namespaces {
         let (db, _) = ns.split_once('.').unwrap_or((ns, ""));
-        let set = set_of(cx, router, db)?;
-        sets.insert(set.name.clone(), set);
-        let of = match crate::router::place::OF_CONFIG.contains(&db) {
+        let of = match OF_CONFIG.contains(&db) {
             true => None,
             false => router.tables.of(&**cx.op, router, ns)?,
         };
         known.insert(*ns, of);
     }
-    // The configuration's set runs the command as it is, and says what is wrong with one that names nothing.
-    if sets.is_empty() || sets.values().any(|set| set.name == router.config.name) {
-        return Ok((sets.into_values().next(), None));
-    }
-    let first = cx
-        .args
-        .get("stmtId")
-        .and_then(number::to_i64_clamped)
-        .unwrap_or(0);
-    let ids = cx.args.array("stmtIds").unwrap_or(Doc::EMPTY);
-    let ids: Vec<i64> = ids.values().filter_map(number::to_i64_clamped).collect();
+    let ids = StatementIds::of(cx);
     let ops = cx.request.documents("ops").enumerate().map(|(i, doc)| {
         let at = doc.first().and_then(|e| number::to_i64_exact(e.value()));
         let at = at.and_then(|n| usize::try_from(n).ok()).unwrap_or_default();
         Op {
             doc: with_id(doc),
             ns: namespaces.get(at).copied().unwrap_or_default(),
-            id: ids.get(i).copied().unwrap_or(first + i as i64),
+            id: ids.at(i),
         }
     });
     let ops: Vec<_> = ops.collect();
@@ -127,7 +114,7 @@ pub fn run(
         known,
     };
     bulk.all(cx, router)?;
-    Ok((None, Some(bulk.done)))
+    Ok(Some(bulk.done))
 }
 
 impl<'a> Bulk<'a> {
@@ -225,8 +212,11 @@ impl<'a> Bulk<'a> {
         groups
     }
 
-    /// What a set is to expect of all collections of the command.
-    fn versions(&self, set: &SetPool) -> DocBuf {
+    /// What a set is to expect of all collections of the command; `None` for the configuration's, which is no shard.
+    fn versions(&self, router: &Router, set: &SetPool) -> Option<DocBuf> {
+        if set.name == router.config.name {
+            return None;
+        }
         let mut versions = DocBuf::new();
         for known in self.known.values().flatten() {
             let shard = known.sets.iter().position(|s| s.name == set.name);
@@ -234,7 +224,7 @@ impl<'a> Bulk<'a> {
                 versions.append_all(known.versions(shard).as_doc());
             }
         }
-        versions
+        Some(versions)
     }
 
     fn send(
@@ -255,7 +245,11 @@ impl<'a> Bulk<'a> {
                 .filter_map(|p| self.ops.get(*p))
                 .map(|o| o.id)
                 .collect();
-            made.push((docs, command(cx, self.ordered, &ids), self.versions(set)));
+            made.push((
+                docs,
+                command(cx, self.ordered, &ids),
+                self.versions(router, set),
+            ));
         }
         let parts = groups
             .values()
@@ -265,7 +259,7 @@ impl<'a> Bulk<'a> {
                 db: "admin",
                 body: body.as_doc(),
                 beside: Beside::These("ops", docs),
-                versions: Some(versions.as_doc()),
+                versions: versions.as_ref().map(|v| v.as_doc()),
                 reach: PRIMARY,
             });
         let parts: Vec<_> = parts.collect();
@@ -355,13 +349,14 @@ impl<'a> Bulk<'a> {
         let left: Vec<&Arc<SetPool>> = (sets.iter().map(|(_, set)| set))
             .filter(|set| !self.did.contains(&(place, set.name.clone())))
             .collect();
-        let versions: Vec<DocBuf> = left.iter().map(|set| self.versions(set)).collect();
+        let versions: Vec<Option<DocBuf>> =
+            left.iter().map(|set| self.versions(router, set)).collect();
         let parts = left.iter().zip(&versions).map(|(set, versions)| Part {
             set,
             db: "admin",
             body: body.as_doc(),
             beside: Beside::These("ops", &docs),
-            versions: Some(versions.as_doc()),
+            versions: versions.as_ref().map(|v| v.as_doc()),
             reach: PRIMARY,
         });
         let parts: Vec<_> = parts.collect();
@@ -448,13 +443,13 @@ impl<'a> Bulk<'a> {
         body: &DocBuf,
     ) -> Result<()> {
         let (set, docs) = (known.set(shard)?, [doc]);
-        let versions = self.versions(set);
+        let versions = self.versions(router, set);
         let part = Part {
             set,
             db: "admin",
             body: body.as_doc(),
             beside: Beside::These("ops", &docs),
-            versions: Some(versions.as_doc()),
+            versions: versions.as_ref().map(|v| v.as_doc()),
             reach: PRIMARY,
         };
         let reply = ask_parts(cx, router, &[part]).pop().ok_or_else(lost)??;

@@ -254,6 +254,29 @@ fn ask_parts(cx: &CommandContext<'_>, router: &Router, parts: &[Part<'_>]) -> Ve
     }
 }
 
+/// Sends the primary of one shard a command on a collection; the reply, be it an error.
+///
+/// # Errors
+/// Those of the way there.
+pub fn ask_shard(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    (known, shard): (&Known, usize),
+    body: Doc<'_>,
+    beside: Beside<'_>,
+) -> Result<Reply> {
+    let versions = known.versions(shard);
+    let part = Part {
+        set: known.set(shard)?,
+        db: known.db(),
+        body,
+        beside,
+        versions: Some(versions.as_doc()),
+        reach: Reach::Primary,
+    };
+    ask_one(cx, router, &part)
+}
+
 /// Passes the command on to one shard, and its reply back.
 ///
 /// # Errors

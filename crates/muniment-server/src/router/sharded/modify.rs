@@ -3,13 +3,12 @@
 use super::choose::{ATTEMPTS, Wanted, choose, executed, narrowed, too_often};
 use super::relocate::{self, Change, Outcome};
 use super::upsert::{Upsert, place, with_filter};
-use super::{PRIMARY, parsed, reached, to_one};
+use super::{ask_shard, parsed, reached, to_one};
 use crate::context::CommandContext;
 use crate::router::Router;
-use crate::router::forward::{Beside, Part};
-use crate::router::relay::{ask_one, back};
+use crate::router::forward::Beside;
+use crate::router::relay::back;
 use crate::router::tables::Known;
-use crate::sets::Reply;
 use muniment_op::Interrupt;
 use muniment_query::running::{Steps, Work};
 use muniment_query::{MatchInfo, Projection};
@@ -72,7 +71,13 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> 
             return inserts(cx, router, known);
         };
         let body = narrowed(cx.request.body, "query", &chosen);
-        let reply = send(cx, router, known, chosen.shard, body.as_doc())?;
+        let reply = ask_shard(
+            cx,
+            router,
+            (known, chosen.shard),
+            body.as_doc(),
+            Beside::Nothing,
+        )?;
         let set = known.set(chosen.shard)?;
         let done = reply.body.as_doc().get_doc("lastErrorObject");
         if done.and_then(|d| d.get("n")?.as_i64_exact()) != Some(0) {
@@ -80,25 +85,6 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> 
         }
     }
     Err(too_often())
-}
-
-fn send(
-    cx: &CommandContext<'_>,
-    router: &Router,
-    known: &Known,
-    shard: usize,
-    body: Doc<'_>,
-) -> Result<Reply> {
-    let versions = known.versions(shard);
-    let part = Part {
-        set: known.set(shard)?,
-        db: cx.db(),
-        body,
-        beside: Beside::Nothing,
-        versions: Some(versions.as_doc()),
-        reach: PRIMARY,
-    };
-    ask_one(cx, router, &part)
 }
 
 /// Runs the command on the shard of the document that it inserts.
@@ -112,7 +98,7 @@ fn inserts(cx: &mut CommandContext<'_>, router: &Router, known: &Known) -> Resul
     };
     let (shard, filter) = place(cx, known, &statement)?;
     let body = with_filter(cx.request.body, "query", filter);
-    let reply = send(cx, router, known, shard, body.as_doc())?;
+    let reply = ask_shard(cx, router, (known, shard), body.as_doc(), Beside::Nothing)?;
     back(cx, router, &Arc::clone(known.set(shard)?), &reply)
 }
 
@@ -156,7 +142,13 @@ fn changes_key(
             }
             Outcome::Stays(chosen) => {
                 let body = narrowed(cx.request.body, "query", &chosen);
-                let reply = send(cx, router, known, chosen.shard, body.as_doc())?;
+                let reply = ask_shard(
+                    cx,
+                    router,
+                    (known, chosen.shard),
+                    body.as_doc(),
+                    Beside::Nothing,
+                )?;
                 let code = client::code_of(reply.body.as_doc());
                 let done = reply.body.as_doc().get_doc("lastErrorObject");
                 let none = done.and_then(|d| d.get("n")?.as_i64_exact()) == Some(0);

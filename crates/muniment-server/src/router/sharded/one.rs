@@ -5,17 +5,17 @@
 //! more by then, another one is looked for. A statement of a retryable command is first looked for in what the shards
 //! remember: the document may match no more because the statement was executed.
 
+use super::ask_shard;
 use super::choose::{ATTEMPTS, Wanted, choose, executed, narrowed, too_often};
 use super::relocate::{self, Change, Outcome};
 use super::spread::{Done, Statement, Writes, command};
 use super::upsert::{self, Upsert};
-use super::{PRIMARY, ask_parts, is_stale};
 use crate::context::CommandContext;
 use crate::router::Router;
-use crate::router::forward::{Beside, Part};
+use crate::router::forward::Beside;
 use crate::router::tables::Known;
 use muniment_op::Interrupt;
-use muniment_value::{Doc, DocBuf, Error, Result, Value};
+use muniment_value::{Doc, DocBuf, Result, Value};
 
 /// Runs a statement of update or delete on one of these shards.
 ///
@@ -164,26 +164,12 @@ fn send(
     statement: Doc<'_>,
     writes: Writes,
 ) -> Result<Done> {
-    let versions = known.versions(shard);
     let docs = [statement];
-    let part = Part {
-        set: known.set(shard)?,
-        db: known.db(),
-        body,
-        beside: Beside::These(writes.field(), &docs),
-        versions: Some(versions.as_doc()),
-        reach: PRIMARY,
-    };
-    let mut replies = ask_parts(cx, router, &[part]);
-    let reply = replies
-        .pop()
-        .ok_or_else(|| Error::internal("a reply is lost"))??;
+    let beside = Beside::These(writes.field(), &docs);
+    let reply = ask_shard(cx, router, (known, shard), body, beside)?;
     let mut done = Done::read(&reply)?;
     match done.take_stale() {
-        Some((_, e)) => {
-            debug_assert!(is_stale(&e));
-            Err(e)
-        }
+        Some((_, e)) => Err(e),
         None => Ok(done),
     }
 }

@@ -44,18 +44,23 @@ pub fn stored(
     }
     let info = found.get_doc("info").unwrap_or(Doc::EMPTY);
     let Some(Value::Binary { bytes, .. }) = info.get("uuid") else {
-        return Err(Error::internal("a collection without a UUID"));
+        return Err(no_uuid());
     };
     let list = doc! { "listIndexes": name, "cursor": doc! { "batchSize": 1000 } };
     let indexes = run(&**cx.op, router, set, db, &list, true)?;
     Ok(Some(Stored {
-        uuid: <[u8; 16]>::try_from(bytes).unwrap_or_default(),
+        uuid: <[u8; 16]>::try_from(bytes).map_err(|_| no_uuid())?,
         options: found.get_doc("options").unwrap_or(Doc::EMPTY).to_buf(),
         indexes: first_batch(indexes.as_doc())
             .filter(|i| i.get_str("name") != Some("_id_"))
             .map(|i| i.to_buf())
             .collect(),
     }))
+}
+
+#[cold]
+fn no_uuid() -> Error {
+    Error::internal("a shard tells no UUID of a collection")
 }
 
 fn first_batch(reply: Doc<'_>) -> impl Iterator<Item = Doc<'_>> {

@@ -5,12 +5,12 @@
 //! is retryable: so a shard remembers that the statement has taken effect.
 
 use super::choose::{ATTEMPTS, Chosen, Wanted, choose, too_often};
-use super::{PRIMARY, ask_parts, with_terms};
+use super::{ask_shard, with_terms};
 use crate::auth;
 use crate::context::CommandContext;
 use crate::placement::FIELD;
 use crate::router::Router;
-use crate::router::forward::{Beside, Part, lsid};
+use crate::router::forward::{Beside, lsid};
 use crate::router::over_shards::coordinate;
 use crate::router::tables::Known;
 use muniment_op::Interrupt;
@@ -234,24 +234,14 @@ impl Transaction<'_, '_> {
 
     /// Sends a statement to a shard.
     fn send(&mut self, shard: usize, command: DocBuf) -> Result<DocBuf> {
-        let (set, versions) = (self.known.set(shard)?, self.known.versions(shard));
         if self.cx.generic.in_transaction() {
             let body = with_terms(self.cx, command);
-            let part = Part {
-                set,
-                db: self.known.db(),
-                body: body.as_doc(),
-                beside: Beside::Nothing,
-                versions: Some(versions.as_doc()),
-                reach: PRIMARY,
-            };
-            let mut replies = ask_parts(self.cx, self.router, &[part]);
-            let reply = replies
-                .pop()
-                .ok_or_else(|| Error::internal("a reply is lost"))??;
+            let to = (self.known, shard);
+            let reply = ask_shard(self.cx, self.router, to, body.as_doc(), Beside::Nothing)?;
             client::check_ok(reply.body.as_doc())?;
             return Ok(reply.body);
         }
+        let (set, versions) = (self.known.set(shard)?, self.known.versions(shard));
         let mut command = command;
         command.append(FIELD, versions);
         self.terms(&mut command);

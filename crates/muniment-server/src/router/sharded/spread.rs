@@ -3,7 +3,7 @@
 use crate::context::CommandContext;
 use crate::sets::Reply;
 use muniment_value::{
-    ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, new_object_id,
+    ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, new_object_id, number,
 };
 use muniment_wire::client;
 use std::collections::BTreeMap;
@@ -53,6 +53,30 @@ pub struct Statement<'a> {
     pub doc: Owned<'a>,
     /// The number.
     pub id: i64,
+}
+
+/// The numbers of a command's statements.
+pub struct StatementIds {
+    first: i64,
+    each: Vec<i64>,
+}
+
+impl StatementIds {
+    /// Those that the client gives, or from 0 on.
+    pub fn of(cx: &CommandContext<'_>) -> StatementIds {
+        let first = cx.args.get("stmtId").and_then(number::to_i64_clamped);
+        let each = cx.args.array("stmtIds").unwrap_or(Doc::EMPTY).values();
+        StatementIds {
+            first: first.unwrap_or(0),
+            each: each.filter_map(number::to_i64_clamped).collect(),
+        }
+    }
+
+    /// That of the statement at a place.
+    pub fn at(&self, place: usize) -> i64 {
+        let given = self.each.get(place).copied();
+        given.unwrap_or_else(|| self.first.saturating_add(place as i64))
+    }
 }
 
 impl<'a> Owned<'a> {

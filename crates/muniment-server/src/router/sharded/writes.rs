@@ -7,7 +7,7 @@
 //! Invariant: no statement is sent to a shard again, unless it was refused there before it did anything, or the
 //! command is retryable and the shard remembers it.
 
-use super::spread::{Done, Outcome, Owned, Statement, Writes, command};
+use super::spread::{Done, Outcome, Owned, Statement, StatementIds, Writes, command};
 use super::{PRIMARY, Repeats, ask_parts, is_stale, one, parsed, reached, relocate, upsert};
 use crate::context::CommandContext;
 use crate::router::Router;
@@ -114,19 +114,13 @@ pub fn resume(
 fn begin<'a>(cx: &mut CommandContext<'a>, writes: Writes) -> Result<Run<'a>> {
     let docs = cx.documents(writes.field())?;
     crate::commands::write_reply::check_batch(docs.len())?;
-    let first = cx
-        .args
-        .get("stmtId")
-        .and_then(number::to_i64_clamped)
-        .unwrap_or(0);
-    let ids = cx.args.array("stmtIds").unwrap_or(Doc::EMPTY);
-    let ids: Vec<i64> = ids.values().filter_map(number::to_i64_clamped).collect();
+    let ids = StatementIds::of(cx);
     let statements = docs.iter().enumerate().map(|(i, doc)| Statement {
         doc: match writes {
             Writes::Inserts => Owned::with_id(doc),
             _ => Owned::Sent(doc),
         },
-        id: ids.get(i).copied().unwrap_or(first + i as i64),
+        id: ids.at(i),
     });
     let statements: Vec<_> = statements.collect();
     cx.op_count = Some(statements.len() as u64);
