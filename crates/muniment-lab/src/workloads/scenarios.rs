@@ -156,18 +156,31 @@ pub(super) struct Data {
     pub records: u64,
 }
 
-/// Runs one scenario or its load with so many workers, for at most so many seconds (0 for no limit).
-#[allow(clippy::too_many_arguments)]
+/// How much of a scenario is run.
+pub(super) struct Extent {
+    /// 0 for no limit.
+    pub operations: u64,
+    /// The run ends after so many seconds; 0 for no limit.
+    pub seconds: u64,
+    pub workers: u64,
+    /// Whether the load of the scenario is run, not its operations.
+    pub loads: bool,
+}
+
+/// Runs one scenario or its load.
 pub(super) fn run_one(
     lab: &mut Lab,
     target: &Target,
     scenario: &Scenario,
     data: &mut Data,
-    operations: u64,
-    seconds: u64,
-    workers: u64,
-    loads: bool,
+    extent: &Extent,
 ) -> Result<Phase> {
+    let Extent {
+        operations,
+        seconds,
+        workers,
+        loads,
+    } = *extent;
     let mut p = Properties::default();
     p.read(data.common)?;
     p.read(scenario.properties)?;

@@ -6,7 +6,8 @@
 
 use super::router_cost::{self, RouterCost};
 use super::scenarios::{
-    Data, LOAD, LONGEST_PAUSE, SCENARIOS, STOCK, Scenario, Size, WORKERS, all_scenarios, run_one,
+    Data, Extent, LOAD, LONGEST_PAUSE, SCENARIOS, STOCK, Scenario, Size, WORKERS, all_scenarios,
+    run_one,
 };
 use crate::lab::{DB, Lab, Preset, Target};
 use crate::report::{Outcome, experiments};
@@ -501,9 +502,13 @@ fn scenario(
 ) -> Result<Row> {
     let before = servers.look()?;
     let target = &servers.target;
-    let mut phase = run_one(
-        lab, target, scenario, data, operations, longest, WORKERS, loads,
-    )?;
+    let extent = Extent {
+        operations,
+        seconds: longest,
+        workers: WORKERS,
+        loads,
+    };
+    let mut phase = run_one(lab, target, scenario, data, &extent)?;
     let after = servers.look()?;
     let cpu = before.cpu_until(&after, phase.load.client_cpu);
     if servers.cluster.is_some() {

@@ -7,8 +7,8 @@
 use super::Spec;
 use super::only::{CORES, Dimension, texts};
 use super::scenarios::{
-    Data, LOAD, LONGEST_PAUSE, POST, SCENARIOS, STOCK, Scenario, Size, WORKERS, all_scenarios,
-    run_one,
+    Data, Extent, LOAD, LONGEST_PAUSE, POST, SCENARIOS, STOCK, Scenario, Size, WORKERS,
+    all_scenarios, run_one,
 };
 use super::sharded;
 use crate::lab::{Lab, Target};
@@ -221,9 +221,13 @@ fn one(
     loads: bool,
 ) -> Result<Row> {
     let longest = if loads { 0 } else { size.longest };
-    let phase = run_one(
-        lab, target, scenario, data, operations, longest, WORKERS, loads,
-    )?;
+    let extent = Extent {
+        operations,
+        seconds: longest,
+        workers: WORKERS,
+        loads,
+    };
+    let phase = run_one(lab, target, scenario, data, &extent)?;
     Ok(Row { scenario, phase })
 }
 
@@ -253,7 +257,13 @@ fn sweep(
             let mut name = format!("{SWEEP}, {workers} workers");
             let seconds = size.sweep_seconds;
             let p = lab.placed(&target.server(), placement, &name, |lab| {
-                run_one(lab, target, s3, &mut data, 0, seconds, workers, false)
+                let extent = Extent {
+                    operations: 0,
+                    seconds,
+                    workers,
+                    loads: false,
+                };
+                run_one(lab, target, s3, &mut data, &extent)
             })?;
             let x = p.load.samples.operations as f64 / p.load.samples.seconds;
             // The curve has one point for one worker. Its names are those of the sweep's figures.
