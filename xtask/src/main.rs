@@ -7,6 +7,7 @@ mod deny;
 mod docs;
 mod drivers;
 mod example;
+mod pool;
 mod release;
 mod report;
 mod run;
@@ -22,23 +23,25 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask <task>
 
-  test [--only STEP]... [--skip STEP]... [--long] [--engine NAME] [--suite PATH] [--list]
+  test [--only STEP]... [--skip STEP]... [--jobs N] [--long] [--engine NAME] [--suite PATH]
+       [--list]
         Runs everything: tidy checks, licences, links of the documentation, unit tests, goldens,
         fault tests and the suites of the real clients, installing what those need below the
-        target directory.
+        target directory. Twice as many test programs as there are cores run at a time, or --jobs N.
         --long adds the long fault and fuzz-corpus runs (sets MUNIMENT_LONG=1).
         --engine memory runs all that needs no disk on that storage engine.
         --suite PATH takes the unified specification tests from there (a checkout of
         mongodb/specifications) instead of a driver's package: step `unified`. Its runner
         does one test, too: cargo run -p unified -- --help
   conformance --suite PATH [--filter FOLDER]... [--update] [--causes] [--bin PATH]
-              [--workers N] [--depth N] [--set]
+              [--workers N] [--depth N] [--set | --sharded]
         Runs the public suite documentdb/functional-tests (a checkout outside the repository)
         against a fresh server, a release build if --bin names no other, and prints passes,
         failures and skips per folder. A test that is in tests/conformance/passing.txt and
         fails is a failure of the run; --update writes that file. --filter names a folder or
         file below the suite's tests; --causes groups the failures by the first line of cause.
-        --set runs what needs a replica set, against a set of one (passing-set.txt).
+        --set runs what needs a replica set, against a set of one (passing-set.txt). --sharded runs
+        the same as without it, against a router before two shards (differing-sharded.txt).
   drivers --driver node|pymongo --suite PATH [--uri URI] [--only PATH]...
         Runs a driver's own integration tests (a checkout of its repository, outside of ours)
         against a set of one: some ten minutes each. What is known to fail stands with its reason

@@ -26,10 +26,10 @@ pub fn run() -> Result<Outcome, String> {
         None if ensure("python3", "python3") => package()?,
         None => return missing("python3"),
     };
-    check(cargo().args(["build", "--package", "unified"]))?;
+    check(cargo().args(["build", "--workspace", "--bin", "unified"]))?;
     for (topology, known) in DEPLOYMENTS {
         // The last one is what the tests are connected to.
-        let servers = deployment(topology)?;
+        let servers = deployment(topology, &crate::run::server_binary())?;
         let server = servers.last().ok_or("there is no server")?;
         let mut command = Command::new(target_dir().join("debug").join("unified"));
         command
@@ -44,19 +44,22 @@ pub fn run() -> Result<Outcome, String> {
     Ok(Outcome::Passed)
 }
 
-/// The servers of a deployment. Those of a cluster are a configuration, two shards, and a router.
-fn deployment(topology: &str) -> Result<Vec<Server>, String> {
-    let binary = crate::run::server_binary();
-    let start = |arguments: &[&str]| Server::start_with(&binary, arguments);
+/// The servers of a deployment: `single`, `replicaset`, `sharded` or `divided`. Those of a cluster are a configuration,
+/// two shards or (`divided`) three, and a router, which is the last one.
+pub fn deployment(topology: &str, binary: &Path) -> Result<Vec<Server>, String> {
+    let start = |arguments: &[&str]| Server::start_with(binary, arguments);
     match topology {
         "single" => Ok(vec![start(&[])?]),
         "replicaset" => Ok(vec![start(SET)?]),
         _ => {
             let set = |name, role| start(&["--replSet", name, "--autoInitiate", role]);
             let config = set("cfg", "--configsvr")?;
-            let shards = [set("s0", "--shardsvr")?, set("s1", "--shardsvr")?];
-            let router = Server::start_router(&binary, &format!("cfg/{}", config.host()))?;
-            for (name, shard) in ["s0", "s1"].iter().zip(&shards) {
+            let names = ["s0", "s1", "s2"].iter();
+            let names = names.take(if topology == "divided" { 3 } else { 2 });
+            let shards = names.clone().map(|name| set(name, "--shardsvr"));
+            let shards = shards.collect::<Result<Vec<_>, _>>()?;
+            let router = Server::start_router(binary, &format!("cfg/{}", config.host()))?;
+            for (name, shard) in names.zip(&shards) {
                 check(
                     Command::new(venv("current")?.join("bin/python"))
                         .args(["-c", ADD_SHARD])

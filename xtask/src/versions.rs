@@ -3,7 +3,7 @@
 //! The earlier one is built once from the repository's history, at the commit in [`NAMED`]. Its sources,
 //! target directory and binary are in the user's cache, outside of the checkout.
 
-use crate::run::{cargo, check, command, output, root, server_binary};
+use crate::run::{cargo, check, command, output, root, server_binary, target_dir};
 use crate::test::{Outcome, missing, persistent};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub fn run() -> Result<Outcome, String> {
     let previous = build(&cache, &commit)?;
     check(
         cargo()
-            .args(["test", "--package", "fault-tests", "--test", "versions"])
+            .args(["test", "--workspace", "--test", "versions"])
             .args(["--", "--nocapture"])
             .env("MUNIMENT_BIN", server_binary())
             .env("MUNIMENT_PREVIOUS", previous),
@@ -98,7 +98,9 @@ fn build(cache: &Path, commit: &str) -> Result<PathBuf, String> {
         cargo()
             .current_dir(&source)
             .args(["build", "--locked", "--package", "muniment"])
-            .env("CARGO_TARGET_DIR", &target),
+            .env("CARGO_TARGET_DIR", &target)
+            // What both versions depend on is there, built.
+            .env("CARGO_BUILD_BUILD_DIR", target_dir()),
     )?;
     // The binary is renamed into place, so that a file with its name is always complete.
     let made = cache.join("muniment.new");

@@ -15,6 +15,8 @@ use crate::{DB, Rng};
 use muniment_value::{ArrayBuf, Code, DocBuf, array, doc, number};
 use muniment_wire::Connection;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 /// The number of counters that all clients share.
 const COUNTERS: i64 = 6;
@@ -410,6 +412,20 @@ pub fn counters(c: &mut Connection) -> BTreeMap<i64, DocBuf> {
         (id.unwrap(), d)
     };
     all.into_iter().map(one).collect()
+}
+
+/// Waits until the clients have done so many more operations that some of each kind have been done whole, however busy
+/// the machine is. `done` counts them.
+///
+/// # Panics
+/// If they do nothing for a minute.
+pub fn until_enough(done: &AtomicU64) {
+    let wanted = done.load(SeqCst) + 60;
+    let until = Instant::now() + Duration::from_secs(60);
+    while done.load(SeqCst) < wanted {
+        assert!(Instant::now() < until, "the clients do nothing");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Checks that the server has everything that the clients know to be done, that a stream has returned all of

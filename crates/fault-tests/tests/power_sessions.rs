@@ -3,7 +3,7 @@
 //! no event is left out, comes twice, or was undone by the cut.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use fault_tests::clients::{Client, Manner, check, prepare, stored};
+use fault_tests::clients::{Client, Manner, check, prepare, stored, until_enough};
 use fault_tests::follower::{Follow, Told};
 use fault_tests::session::{Address, Session};
 use fault_tests::{DB, Rng, long, seed};
@@ -110,6 +110,7 @@ fn cuts(
             stored(&mut server.connect());
             address.set(server.address());
         }
+        until_enough(&operations);
         stop.store(true, SeqCst);
         let clients: Vec<_> = clients.into_iter().map(|c| c.join().unwrap()).collect();
         let end = doc! { "insert": "counters", "documents": array![doc! { "_id": "end" }] };

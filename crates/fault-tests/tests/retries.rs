@@ -3,7 +3,7 @@
 //! token after every kill returns everything once and in order.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use fault_tests::clients::{Client, Manner, check, prepare};
+use fault_tests::clients::{Client, Manner, check, prepare, until_enough};
 use fault_tests::follower::{Follow, Told};
 use fault_tests::session::{Address, Session};
 use fault_tests::{DB, Rng, long, seed};
@@ -68,6 +68,7 @@ fn operations_that_are_sent_again_are_done_once() {
             server.start_again();
             address.set(server.address());
         }
+        until_enough(&operations);
         stop.store(true, SeqCst);
         let clients: Vec<_> = clients.into_iter().map(|c| c.join().unwrap()).collect();
         let end = doc! { "insert": "end", "documents": array![doc! { "_id": 1 }] };

@@ -5,7 +5,9 @@
 //! crate comes through this door, so that imports show which part needs which.
 
 use crate::*;
+use bytes::Bytes;
 use muniment_query::stage::host::Host;
+use muniment_query::stage::out::OutSpec;
 use muniment_query::{Interrupt, QueryContext, Runtime};
 use muniment_storage::{Collection, CollectionOptions, Timestamp};
 use muniment_value::{ArrayBuf, Collation, Doc, DocBuf, Result, Value, ValueBuf};
@@ -39,11 +41,61 @@ impl Database {
         crate::verbs::aggregate::aggregate(self, op, request)
     }
 
+    /// Merges documents of a router's `$merge` into a collection. Without documents, it only checks whether that is
+    /// possible.
+    ///
+    /// # Errors
+    /// Those of opening the stage; of a document that cannot be identified, after which nothing is written.
+    pub fn merge(&self, op: &Arc<OpContext>, request: &MergeRequest<'_>) -> Result<Merged> {
+        crate::verbs::write::merge::merge(self, op, request)
+    }
+
+    /// Makes the collection that the documents of a router's `$out` go to, until it takes the target's name.
+    ///
+    /// # Errors
+    /// Those of opening the stage.
+    pub fn begin_out(&self, op: &Arc<OpContext>, spec: &OutSpec) -> Result<HalfWritten> {
+        HalfWritten::begin(self, op, spec)
+    }
+
+    /// Writes documents of a router's `$out`.
+    ///
+    /// # Errors
+    /// The first document's that cannot be written.
+    pub fn write_out(
+        &self,
+        op: &Arc<OpContext>,
+        half: &HalfWritten,
+        docs: &[Bytes],
+        bypass_document_validation: bool,
+    ) -> Result<()> {
+        half.write(self, op, docs, bypass_document_validation)
+    }
+
+    /// Has the collection of a router's `$out` take the target's name.
+    ///
+    /// # Errors
+    /// 125 CommandFailed if the target has changed since the beginning; as a commit's.
+    pub fn finish_out(&self, op: &Arc<OpContext>, half: &HalfWritten) -> Result<()> {
+        half.finish(self, op)
+    }
+
+    /// Drops the collection of a router's `$out`, if it has not taken the target's name.
+    pub fn discard_out(&self, half: &HalfWritten) {
+        half.discard(self);
+    }
+
     /// `changeStreamOptions.preAndPostImages.expireAfterSeconds`: how long the earlier versions of
     /// documents are shown, in seconds; 0 means for as long as the log has them. The caller sets
     /// it.
     pub fn image_seconds(&self) -> Arc<AtomicI64> {
         crate::changes::image_seconds(self)
+    }
+
+    /// Has the change streams that a router merges tell it that they have come up to this time, which
+    /// the majority has come to.
+    pub fn ask_changes(&self, up_to: muniment_storage::Timestamp) {
+        self.changes.feed.ask(up_to);
     }
 
     /// Counts documents. Without a filter this reads the collection's exact counter. With a filter

@@ -18,6 +18,7 @@ mod context;
 mod cursor;
 mod database;
 mod door;
+mod moved_databases;
 mod operation;
 mod oplog;
 mod plan;
@@ -30,11 +31,13 @@ mod timeseries;
 mod verbs;
 mod view;
 
+pub use changes::{EventTokens, check_parts, check_watched, mark_before, read_token, stages_of};
 pub use cursor::{
     BatchEnd, BatchLimits, Cursor, CursorInfo, CursorManager, CursorMetrics, CursorOwner,
-    GetMoreRequest, KillResult, opens_change_stream,
+    GetMoreRequest, KillResult, Tail, opens_change_stream,
 };
 pub use database::{Database, Figures};
+pub use moved_databases::check_database;
 pub use muniment_query::stage::search_indexes_refused;
 pub use operation::{
     CatalogChange, Counters, Expectations, Expected, OpContext, OpGuard, OpStart, Opens,
@@ -42,10 +45,11 @@ pub use operation::{
     StatementOutcome, Waiting, session_doc,
 };
 pub use oplog::{
-    Generated, GeneratedFigures, OPLOG, Undone, generated_in, is_generated, refuse_generated,
+    Generated, GeneratedFigures, OPLOG, Undone, generated_in, id_doc, is_generated,
+    refuse_generated,
 };
 pub use plan::hint::Hint;
-pub use source::Source;
+pub use source::{Source, series_of};
 pub use tickets::{TICKETS, Ticket, TicketFigures, TicketPool, Tickets};
 pub use timeseries::{
     BUCKETS, BucketFigures, TimeSeries, buckets_options, granularity_span, series_options,
@@ -53,15 +57,15 @@ pub use timeseries::{
 };
 pub use verbs::aggregate::AggregateRequest;
 pub use verbs::count::CountRequest;
-pub use verbs::distinct::DistinctRequest;
+pub use verbs::distinct::{DistinctRequest, DistinctValues};
 pub use verbs::explain::{Explainable, MapReduceRequest, Verbosity, omitted};
 pub use verbs::find::FindRequest;
 pub use verbs::plan_cache::{ShapeSpec, shape_without_query};
 pub use verbs::ttl::TtlOutcome;
 pub use verbs::write::{
-    BulkOutcome, DeleteStatement, Documents, FindAndModifyOutcome, FindAndModifyRequest,
-    InsertOptions, UpdateStatement, VERSION_COLLECTION, VERSION_DOCUMENT, ValidationLog,
-    WriteError,
+    Batch, BulkOutcome, DeleteStatement, Documents, FindAndModifyOutcome, FindAndModifyRequest,
+    HalfWritten, InsertOptions, MergeRequest, Merged, TEMPORARY, UpdateStatement,
+    VERSION_COLLECTION, VERSION_DOCUMENT, ValidationLog, WriteError, check_on, with_id,
 };
 pub use view::{
     MAX_DEPTH as MAX_VIEW_DEPTH, Resolved, View, check_pipeline as check_view_pipeline,

@@ -5,6 +5,7 @@
 //! when they are read, the buckets of time-series collections, and the views.
 
 use crate::context::query_context;
+use crate::moved_databases::check_database;
 use crate::operation::OpContext;
 use crate::oplog::{Generated, generated};
 use crate::timeseries::BUCKETS;
@@ -44,8 +45,11 @@ impl Source {
             Some(collection) => Source::Collection(collection),
             None => Source::beside(store, namespace)?,
         };
-        if matches!(source, Source::View(_)) {
-            op.reads_view();
+        match &source {
+            Source::View(_) => op.reads_view(),
+            // A router has to know of a series that is divided to find all of its buckets.
+            Source::Buckets(series) => op.check_placement(&series.name(), Some(series))?,
+            Source::Collection(_) | Source::Generated(_) | Source::Absent => {}
         }
         Ok(source)
     }
@@ -231,7 +235,7 @@ impl Source {
 }
 
 /// The time-series collection whose buckets have this name, `db.system.buckets.NAME`.
-fn series_of(store: &Store, namespace: &str) -> Option<Arc<Collection>> {
+pub fn series_of(store: &Store, namespace: &str) -> Option<Arc<Collection>> {
     let (db, name) = namespace.split_once('.')?;
     let series = name.strip_prefix(BUCKETS)?;
     let found = store.collection(&format!("{db}.{series}"));
@@ -250,6 +254,11 @@ pub(crate) fn stored(
     op.check_opens(namespace)?;
     let found = named(store, op, namespace)?;
     op.check_placement(namespace, found.as_deref())?;
+    // The buckets of a series that is divided are on its shards, wherever the database is.
+    let divided = |series: Arc<Collection>| series.placement().is_some();
+    if found.is_none() && !series_of(store, namespace).is_some_and(divided) {
+        check_database(store, op, namespace)?;
+    }
     if !op.may_mean(found.as_ref().map(|c| c.uuid())) {
         return Err(Error::new(
             Code::QueryPlanKilled,
@@ -269,6 +278,13 @@ fn named(store: &Store, op: &OpContext, namespace: &str) -> Result<Option<Arc<Co
         (None, Some(view)) => view.timestamp(),
         (None, None) => return Ok(store.collection(namespace)),
     };
+    // A shard may have got its first range after the time at which all shards are asked what they owned.
+    if store
+        .collection(namespace)
+        .is_some_and(|c| op.is_later_than(&c, at))
+    {
+        return Ok(None);
+    }
     let found = store.collection_at(namespace, at)?;
     if found.is_none()
         && let Some((db, name)) = namespace.split_once('.')

@@ -13,7 +13,8 @@ mod verbosity;
 
 pub use guard::{Caught, guarded, install};
 pub use logger::{
-    Logger, Seldom, Severity, facility, iso8601, json_string, now_ms, put_aside, write_to_syslog,
+    Logger, Seldom, Severity, facility, iso8601, json_string, local_offset, now_ms, put_aside,
+    write_to_syslog,
 };
 pub use target::{LogTarget, Rotation};
 pub use verbosity::Verbosity;

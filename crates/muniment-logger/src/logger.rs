@@ -421,7 +421,7 @@ fn to_syslog(facility: i32, severity: Severity, line: &str) {
 }
 
 /// By how many seconds the local time was ahead of UTC at this time.
-fn local_offset(ms: i64) -> i64 {
+pub fn local_offset(ms: i64) -> i64 {
     let seconds: libc::time_t = ms.div_euclid(1000);
     // SAFETY: the structure is plain data that the call fills, and both outlive the call.
     unsafe {

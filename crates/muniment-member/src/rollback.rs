@@ -8,7 +8,7 @@ use bytes::Bytes;
 use muniment_exec::Database;
 use muniment_io::{Disk, Machine, Open};
 use muniment_storage::{Store, Timestamp};
-use muniment_value::{Error, Result};
+use muniment_value::{Error, Result, uuid_text};
 use std::path::Path;
 
 /// The folder of the files, below the data directory.
@@ -30,7 +30,7 @@ pub fn write(
     let folder = dbpath.join(FOLDER);
     let (mut files, mut documents) = (Vec::new(), 0);
     for (uuid, docs) in undone {
-        let of = folder.join(name_of(&uuid));
+        let of = folder.join(uuid_text(&uuid));
         let path = of.join(format!("removed.{}.bson", stamp(machine.clock.now_ms())));
         files.push(path.to_string_lossy().into_owned());
         documents += docs.len();
@@ -76,18 +76,6 @@ fn timestamp_of(store: &Store, index: u64) -> Result<Timestamp> {
     Ok(records.next()?.map_or(Timestamp::ZERO, |r| r.at))
 }
 
-/// A UUID in its usual notation.
-fn name_of(uuid: &[u8; 16]) -> String {
-    let mut name = String::with_capacity(36);
-    for (i, byte) in uuid.iter().enumerate() {
-        if matches!(i, 4 | 6 | 8 | 10) {
-            name.push('-');
-        }
-        name.push_str(&format!("{byte:02x}"));
-    }
-    name
-}
-
 /// A time as it stands in a file's name: without colons, which some file systems do not take.
 fn stamp(ms: i64) -> String {
     muniment_logger::iso8601(ms).replace(':', "-")
@@ -100,7 +88,7 @@ mod tests {
     #[test]
     fn names_are_those_of_uuids_and_times() {
         let uuid = [0x12; 16];
-        assert_eq!(name_of(&uuid), "12121212-1212-1212-1212-121212121212");
+        assert_eq!(uuid_text(&uuid), "12121212-1212-1212-1212-121212121212");
         assert!(!stamp(1_700_000_000_000).contains(':'));
     }
 }

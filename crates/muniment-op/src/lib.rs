@@ -34,6 +34,7 @@ mod lock;
 mod operation;
 mod question;
 mod room;
+mod simulated;
 mod sleep;
 mod sleepers;
 mod wait;
@@ -47,6 +48,7 @@ pub use ledger::{Account, Ledger, Refused, Share};
 pub use lock::{Lock, Locked};
 pub use operation::{GRACE, Operation};
 pub use question::{Answer, Teller, question};
+pub use simulated::{Mistake, Simulated, lives_in, makes, now, since, wall_ms};
 pub use sleep::{Sleep, sleep_until};
 pub use sleepers::Sleepers;
 

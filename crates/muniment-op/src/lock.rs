@@ -12,6 +12,7 @@
 
 use crate::event::Event;
 use crate::interrupt::{Interrupt, NeverInterrupted};
+use crate::simulated::now;
 use crate::wait::Waits;
 use muniment_value::Result;
 use std::cell::UnsafeCell;
@@ -153,7 +154,7 @@ impl<T> Lock<T> {
                 break;
             }
             on.check()?;
-            if until.is_some_and(|until| Instant::now() >= until) {
+            if until.is_some_and(|until| now() >= until) {
                 return Ok(false);
             }
             called |= waiting.park(until);
@@ -172,8 +173,8 @@ impl<T> Lock<T> {
         // SAFETY: this thread still has the lock.
         let passed = unsafe { &mut *self.passed.get() };
         passed.times += 1;
-        let since = *passed.since.get_or_insert_with(Instant::now);
-        passed.times > MOST || since.elapsed() >= LONGEST
+        let since = *passed.since.get_or_insert_with(now);
+        passed.times > MOST || crate::since(since) >= LONGEST
     }
 }
 

@@ -72,7 +72,7 @@ impl Operation {
     /// Sets a new limit, from now on. A thread that already waits for the operation still uses the former
     /// one.
     pub fn limit(&self, left: Duration) {
-        let until = self.started.elapsed().saturating_add(left);
+        let until = crate::since(self.started).saturating_add(left);
         self.deadline.store(micros(until), Relaxed);
     }
 
@@ -129,7 +129,7 @@ impl Operation {
     }
 
     fn check_deadline(&self) -> Result<()> {
-        match self.deadline().is_some_and(|at| Instant::now() >= at) {
+        match self.deadline().is_some_and(|at| crate::now() >= at) {
             true => Err(Error::new(
                 Code::MaxTimeMSExpired,
                 "operation exceeded time limit",
@@ -140,7 +140,7 @@ impl Operation {
 
     #[cold]
     fn check_client(&self) -> Result<()> {
-        if self.started.elapsed() < GRACE {
+        if crate::since(self.started) < GRACE {
             return Ok(());
         }
         self.kill(Code::ClientDisconnect);

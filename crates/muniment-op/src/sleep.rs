@@ -2,6 +2,7 @@
 
 use crate::blocking::blocking;
 use crate::interrupt::Interrupt;
+use crate::simulated::{now, world};
 use muniment_value::Result;
 use std::thread::{Thread, current, park, park_timeout};
 use std::time::Instant;
@@ -34,10 +35,13 @@ impl<'i> Sleep<'i> {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
+        if let Some(world) = world() {
+            return world.park(until);
+        }
         match until {
             None => blocking(park),
             Some(until) => {
-                let left = until.saturating_duration_since(Instant::now());
+                let left = until.saturating_duration_since(now());
                 if !left.is_zero() {
                     blocking(|| park_timeout(left));
                 }
@@ -61,7 +65,7 @@ pub fn sleep_until(until: Instant, on: &dyn Interrupt) -> Result<()> {
     let sleep = Sleep::begin(on);
     loop {
         on.check()?;
-        if Instant::now() >= until {
+        if now() >= until {
             return Ok(());
         }
         sleep.park(Some(until));

@@ -2,6 +2,7 @@
 
 use crate::event::Event;
 use crate::interrupt::Interrupt;
+use crate::simulated::now;
 use crate::sleep::Sleep;
 use muniment_value::Result;
 use std::time::Instant;
@@ -45,7 +46,7 @@ impl<K: PartialEq> Event<K> {
                 return Ok(Some(found));
             }
             on.check()?;
-            if Instant::now() >= until {
+            if now() >= until {
                 return Ok(None);
             }
             waiting.park(Some(until));

@@ -64,9 +64,7 @@ const MAX_SUB_PIPELINES: usize = 20;
 
 /// Milliseconds since 1970.
 pub fn now_ms() -> i64 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |d| d.as_millis() as i64)
+    muniment_op::wall_ms()
 }
 
 impl QueryContext {

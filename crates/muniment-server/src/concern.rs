@@ -6,6 +6,9 @@ use muniment_member::W;
 use muniment_value::args::{Args, Field, Types, check_type, opt};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 
+/// Where the default concerns are stored: the collection, and the `_id`.
+pub const STORED_DEFAULTS: (&str, &str) = ("config.settings", "ReadWriteConcernDefaults");
+
 /// The origin of a concern, as MongoDB names it in replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provenance {

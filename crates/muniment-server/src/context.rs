@@ -215,6 +215,46 @@ impl<'a> CommandContext<'a> {
         Ok(v)
     }
 
+    /// Fails or waits here if the failpoint of steps names this one.
+    ///
+    /// # Errors
+    /// The failpoint's; what the operation says.
+    pub fn at_step(&self, step: &str) -> Result<()> {
+        self.server.failpoints.at_step(step, &**self.op)
+    }
+
+    /// The cursors that `killCursors` names.
+    ///
+    /// # Errors
+    /// 14 TypeMismatch.
+    pub fn cursors_named(&self) -> Result<Vec<i64>> {
+        let mut ids = Vec::new();
+        for e in self.args.array("cursors").into_iter().flatten() {
+            match e.value() {
+                Value::Int64(id) => ids.push(id),
+                Value::Null => {}
+                v => {
+                    return Err(Error::type_mismatch(format!(
+                        "BSON field 'killCursors.cursors.{}' is the wrong type '{}', expected type \
+                         'long'",
+                        e.name(),
+                        v.type_name()
+                    )));
+                }
+            }
+        }
+        Ok(ids)
+    }
+
+    /// The text that is the command's first element.
+    ///
+    /// # Errors
+    /// Those of [`CommandContext::typed_target`].
+    pub fn text_target(&self) -> Result<&'a str> {
+        let v = self.typed_target(Types::STRING)?;
+        Ok(v.as_str().unwrap_or_default())
+    }
+
     /// The collection's name of a command on a collection.
     pub fn collection_name(&self) -> &'a str {
         match self.target() {

@@ -4,6 +4,7 @@
 //! Invariant: while no failpoint is on, a command pays one atomic read.
 
 use crate::registry::CommandSpec;
+use muniment_op::{Interrupt, sleep_until};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, number};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,12 +56,19 @@ const GET_MORE: &str = "failGetMoreAfterCursorCheckout";
 /// Makes a secondary take no records.
 pub const STOP_PRODUCER: &str = "stopReplProducer";
 
+/// Makes a router fail or wait at a step of a move between shards: see [`FailPoints::at_step`].
+const MOVE_STEP: &str = "munimentMoveStep";
+
+/// How often a move that waits at a step looks whether it may go on.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// The failpoints that exist.
-pub const NAMES: [&str; 6] = [
+pub const NAMES: [&str; 7] = [
     "failCommand",
     GET_MORE,
     "maxTimeAlwaysTimeOut",
     "maxTimeNeverTimeOut",
+    MOVE_STEP,
     "onPrimaryTransactionalWrite",
     STOP_PRODUCER,
 ];
@@ -128,6 +136,48 @@ impl FailPoints {
             let found = points.iter_mut().find(|p| p.name == name);
             found.is_some_and(|p| (0..times).any(|_| p.fire(self.roll())))
         }
+    }
+
+    /// A change of the cluster comes to a step. If `munimentMoveStep` names it, the change fails with the failpoint's `errorCode`, or else
+    /// waits until the failpoint is off.
+    ///
+    /// # Errors
+    /// That error; what `on` says.
+    pub fn at_step(&self, step: &str, on: &dyn Interrupt) -> Result<()> {
+        if !self.any() {
+            return Ok(());
+        }
+        let fired = {
+            let mut points = self.points.lock();
+            let roll = self.roll();
+            let point = points
+                .iter_mut()
+                .find(|p| p.name == MOVE_STEP && p.data.as_doc().get_str("step") == Some(step));
+            point.filter(|p| p.mode != Mode::Off).and_then(|p| {
+                let code = p.data.as_doc().get("errorCode");
+                let code = code.and_then(number::to_i64_exact);
+                p.fire(roll).then_some(code)
+            })
+        };
+        let Some(code) = fired else {
+            return Ok(());
+        };
+        if let Some(code) = code {
+            return Err(Error::new(
+                Code(i32::try_from(code).unwrap_or_default()),
+                format!("Hit {MOVE_STEP} failpoint at {step}"),
+            ));
+        }
+        let is_on = || {
+            let points = self.points.lock();
+            points
+                .iter()
+                .any(|p| p.name == MOVE_STEP && p.mode != Mode::Off)
+        };
+        while is_on() {
+            sleep_until(muniment_op::now() + LOOK, on)?;
+        }
+        Ok(())
     }
 
     /// The error that `failGetMoreAfterCursorCheckout` gives to a getMore, if it fires.

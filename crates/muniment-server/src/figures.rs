@@ -4,13 +4,14 @@
 use crate::catalog_figures;
 use crate::commands::{coll_stats, current_op, list_collections};
 use crate::oplog_window;
+use crate::router::distribution;
 use crate::sessions::{digest_of, digest_of_key};
 use crate::state::ServerState;
 use muniment_exec::{Figures, OpContext, session_doc};
 use muniment_member::local_documents;
 use muniment_op::Interrupt;
 use muniment_storage::{Direction, KeyRange, NOBODY};
-use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Error, Result, Value, doc};
 use std::sync::Weak;
 
 /// The server, as the engine asks it for its figures.
@@ -44,6 +45,13 @@ impl Figures for ServerFigures {
             "$currentOp" => Ok(current_op::stage(&server, op, operand)),
             "$listLocalSessions" => Ok(sessions(&server, op, operand)),
             "$listSessions" => stored_sessions(&server, op, operand),
+            "$shardedDataDistribution" => match &server.router {
+                Some(router) => distribution::documents(op, router),
+                None => Err(Error::location(
+                    6_789_101,
+                    "The $shardedDataDistribution stage can only be run on a sharded cluster",
+                )),
+            },
             "$listClusterCatalog" => catalog(&server, op, operand, db),
             "$listCatalog" if collection.is_empty() => catalog_figures::all(&server, op),
             "$listCatalog" => catalog_figures::one(&server, db, collection),

@@ -1,6 +1,7 @@
 //! The arguments that every command takes.
 
 use crate::concern::{Levels, ReadsIn, check_read_concern};
+use crate::read_preference::ReadPreference;
 use crate::registry::CommandSpec;
 use muniment_member::ClusterTime;
 use muniment_storage::SessionKey;
@@ -44,7 +45,7 @@ pub struct Generic<'a> {
     /// `startTransaction`.
     pub start_transaction: Option<bool>,
     /// Where the command may read: that of `$readPreference`.
-    pub read_preference: Option<&'a str>,
+    pub read_preference: Option<ReadPreference<'a>>,
     /// `txnRetryCounter`.
     txn_retry_counter: Option<i64>,
     /// `startOrContinueTransaction`.
@@ -215,12 +216,13 @@ impl<'a> Generic<'a> {
                 self.cluster_time = time.transpose()?;
             }
             "$readPreference" => {
-                self.read_preference = Some(read_preference(v.as_doc().unwrap_or(Doc::EMPTY))?);
+                self.read_preference =
+                    Some(ReadPreference::parse(v.as_doc().unwrap_or(Doc::EMPTY))?);
             }
             "$queryOptions" => {
                 // A `$readPreference` beside the command takes precedence over this one.
                 let within = v.as_doc().and_then(|d| d.get_doc("$readPreference"));
-                let within = within.map(read_preference).transpose()?;
+                let within = within.map(ReadPreference::parse).transpose()?;
                 self.read_preference = self.read_preference.or(within);
             }
             "readConcern" => self.read_concern = v.as_doc(),
@@ -326,7 +328,7 @@ impl<'a> Generic<'a> {
     }
 
     /// The checks that need more than one argument. `member` tells whether the server is a member of a set, and
-    /// `shard` whether it is a shard.
+    /// `shard` whether it is a shard or the configuration.
     ///
     /// # Errors
     /// 72 for a concern that the command does not take and for arguments that only a member of a cluster may
@@ -436,28 +438,6 @@ pub fn user_digest(uid: Value<'_>) -> Result<[u8; 32]> {
             format!("Unsupported SHA-256 hash length: {}", bytes.len()),
         )
     })
-}
-
-/// The mode of a read preference.
-///
-/// # Errors
-/// 9 FailedToParse for an unknown mode, 14.
-fn read_preference(d: Doc<'_>) -> Result<&str> {
-    match d.get("mode") {
-        None => Ok("primary"),
-        Some(Value::String(
-            mode
-            @ ("primary" | "primaryPreferred" | "secondary" | "secondaryPreferred" | "nearest"),
-        )) => Ok(mode),
-        Some(Value::String(other)) => Err(Error::failed_to_parse(format!(
-            "Could not parse $readPreference mode '{other}'. Only the modes 'primary', \
-             'primaryPreferred', 'secondary', 'secondaryPreferred', and 'nearest' are supported."
-        ))),
-        Some(v) => {
-            check_type("$readPreference", "mode", Types::STRING, v.ty())?;
-            Ok("primary")
-        }
-    }
 }
 
 #[cfg(test)]
@@ -625,7 +605,8 @@ mod tests {
             for e in d.as_doc() {
                 assert!(generic.take("find", e).unwrap());
             }
-            assert_eq!(generic.read_preference, Some(wanted), "{d:?}");
+            let mode = generic.read_preference.map(|p| p.mode.name());
+            assert_eq!(mode, Some(wanted), "{d:?}");
         }
     }
 }

@@ -3,7 +3,6 @@
 //! an operator has to see.
 
 use crate::heap;
-use crate::options::ClusterRole;
 use crate::own_collections;
 use crate::server::log_damages;
 use crate::startup;
@@ -27,13 +26,15 @@ const UNKNOWN: usize = 64 << 20;
 type Job = fn(&Arc<ServerState>);
 
 /// The threads and their names.
-pub const THREADS: [(&str, Job); 9] = [
+pub const THREADS: [(&str, Job); 11] = [
     ("memory", crate::memory::keep_to_goal),
     ("housekeeping", keep_house),
     ("expiry", end_what_is_old),
     ("accounts", crate::router::keep_accounts),
     ("router", crate::router::keep_presence),
+    ("balancer", crate::router::balancer::keep),
     ("transactions", crate::distributed::keep_going),
+    ("ranges", crate::moving::keep),
     ("ttl", expire_documents),
     ("sessions", keep_sessions),
     ("watch", crate::watch::keep_watch),
@@ -62,6 +63,7 @@ fn keep_house(server: &Arc<ServerState>) {
         let silent = server.connections.end_silent(Duration::from_secs(limit));
         server.connections.slow.fetch_add(silent as u64, Relaxed);
         log_damages(&server.engine.store, &server.log, &mut damages);
+        server.balancer.check(server.is_writable());
         let window = server.parameters.snapshot_window_secs.load(Relaxed);
         server
             .snapshots
@@ -156,20 +158,24 @@ fn keep_sessions(server: &Arc<ServerState>) {
 /// and writers on a full disk for the space of such a copy.
 fn end_what_is_old(server: &Arc<ServerState>) {
     while !server.lifecycle.wait_for_stop_for(Duration::from_secs(1)) {
-        if let Some(set) = &server.replica_set {
-            set.copies.expire();
-        }
-        server.transactions.let_go_of_idle(server);
-        let lifetime = server.parameters.transaction_lifetime_secs.load(Relaxed);
-        let mut lifetime = Duration::from_secs(lifetime.max(1) as u64);
-        if server.options.role == ClusterRole::Config {
-            lifetime = lifetime.min(OF_ROUTERS);
-        }
-        for id in server.transactions.expired(lifetime) {
-            // Running operations first: a commit that waits holds the transaction.
-            server.engine.operations.kill_session(&id);
-            server.transactions.kill(server, &id);
-        }
+        end_old(server);
+    }
+}
+
+/// Ends the transactions, copies and outputs that are too old now.
+pub(crate) fn end_old(server: &Arc<ServerState>) {
+    if let Some(set) = &server.replica_set {
+        set.copies.expire();
+    }
+    server.transactions.let_go_of_idle(server);
+    server.outputs.tick(&server.engine);
+    let lifetime = server.parameters.transaction_lifetime_secs.load(Relaxed);
+    let lifetime = Duration::from_secs(lifetime.max(1) as u64);
+    let of_config = lifetime.min(OF_ROUTERS);
+    for id in server.transactions.expired(lifetime, of_config) {
+        // Running operations first: a commit that waits holds the transaction.
+        server.engine.operations.kill_session(&id);
+        server.transactions.kill(server, &id);
     }
 }
 

@@ -4,6 +4,9 @@
 
 use muniment_value::{Code, Error, Result, Value};
 
+/// How the name of a collection begins that is to take the place of another one.
+pub const RESHARDING: &str = "system.resharding.";
+
 /// Longest namespace `db.collection`, in bytes.
 pub const MAX_NAMESPACE: usize = 255;
 /// A database name must be shorter than this, in bytes.
@@ -80,6 +83,7 @@ pub fn check_create(db: &str, collection: &str) -> Result<()> {
             rest,
             "js" | "profile" | "views" | "users" | "roles" | "version"
         ) || rest.starts_with("buckets.")
+            || rest.starts_with("resharding.")
             || (db == "config" && rest == "sessions")
             || (db == "local" && rest == "replset");
         if !known {

@@ -122,6 +122,13 @@ pub enum ClusterRole {
     Router(SetAddress),
 }
 
+impl ClusterRole {
+    /// Whether the server may hold a part of the data: the configuration's set can be a shard, too.
+    pub fn may_be_shard(&self) -> bool {
+        matches!(self, ClusterRole::Shard | ClusterRole::Config)
+    }
+}
+
 /// Where a replica set can be reached: `name/host:port,host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAddress {

@@ -1,8 +1,6 @@
 //! Server parameters: one line each, for getParameter, setParameter and `--setParameter`.
-//!
 //! Invariant: a parameter that is not listed here is an error, at start and at run time.
 
-use crate::options::ClusterRole;
 use crate::state::ServerState;
 use muniment_logger::Logger;
 use muniment_member::{MemberParameters, Preference, Routes};
@@ -15,10 +13,8 @@ use std::time::Duration;
 
 /// The default of cursorTimeoutMillis.
 pub const CURSOR_TIMEOUT: i64 = 600_000;
-
 /// The default of internalQueryMaxBlockingSortMemoryUsageBytes.
 pub const MEMORY_LIMIT: i64 = 100 << 20;
-
 /// How long a primary that shuts down waits for another one to take over, unless the command says otherwise.
 pub const SHUTDOWN_PATIENCE_SECS: i64 = 15;
 
@@ -50,6 +46,8 @@ pub struct Parameters {
     pub transaction_lifetime_secs: AtomicI64,
     /// See its entry in the list.
     pub snapshot_window_secs: AtomicI64,
+    /// `orphanCleanupDelaySecs`.
+    pub orphan_delay_secs: AtomicI64,
     /// munimentVersionHistorySeconds.
     pub history_secs: AtomicI64,
     /// See its entry in the list.
@@ -115,6 +113,7 @@ impl Default for Parameters {
             ttl_sleep_secs: AtomicI64::new(60),
             transaction_lifetime_secs: AtomicI64::new(60),
             snapshot_window_secs: AtomicI64::new(300),
+            orphan_delay_secs: AtomicI64::new(900),
             history_secs: AtomicI64::new(10),
             transaction_patience_ms: AtomicI64::new(5),
             cursor_timeout_ms: AtomicI64::new(CURSOR_TIMEOUT),
@@ -503,7 +502,7 @@ pub const ALL: &[Parameter] = &[
         apply: |s| {
             let secs = s.parameters.history_secs.load(Relaxed);
             let secs = u32::try_from(secs).unwrap_or(0);
-            let of_cluster = s.options.role == ClusterRole::Shard;
+            let of_cluster = s.options.role.may_be_shard();
             s.engine.store.keep_history(secs, of_cluster);
         },
     },
@@ -523,6 +522,13 @@ pub const ALL: &[Parameter] = &[
             s.engine
                 .refuse_scans(s.parameters.no_table_scan.load(Relaxed))
         },
+    },
+    Parameter {
+        name: "orphanCleanupDelaySecs",
+        doc: "Seconds after which rows of a range that was moved to another shard are deleted. The only member of a set deletes them as soon as no cursor may read them",
+        get: |s| v(s.parameters.orphan_delay_secs.load(Relaxed) as i32),
+        set: Set::Int(|p| &p.orphan_delay_secs, 0, i32::MAX as i64),
+        apply: nothing,
     },
     Parameter {
         name: "quiet",

@@ -2,12 +2,15 @@
 //!
 //! It is `{"db.collection": {uuid, timestamp, version}, …}`, with the sharded collections that the command uses; each
 //! other collection is not sharded, as far as the router knows. `$merges: true` in it says that the router puts the
-//! results together with those of other shards. A shard compares that with its own state (see
-//! `muniment_storage::Placement`), so a router that does not know of a change learns of it by the error StaleConfig.
+//! results together with those of other shards, `$allShards: <timestamp>` that it asks all shards of the cluster, `$now:
+//! <date>` what `$$NOW` is on all of them. A shard compares that with its own state (see `muniment_storage::Placement`),
+//! so a router that does not know of a change learns of it by the error StaleConfig.
 
 use muniment_exec::{Expectations, Expected};
 use muniment_shard::{Generation, Timestamp, Version};
+use muniment_storage::{Owned, join_ranges, ranges_of_array, ranges_to_array};
 use muniment_value::{Doc, DocBuf, Error, Result, Value, doc};
+use std::sync::Arc;
 
 /// The name of the field.
 pub const FIELD: &str = "shardVersion";
@@ -15,10 +18,40 @@ pub const FIELD: &str = "shardVersion";
 /// The name within the field that says that the router merges results. No collection has such a name.
 const MERGES: &str = "$merges";
 
+/// The name within the field that says that the router asks all shards.
+const ALL_SHARDS: &str = "$allShards";
+
+/// The field's value, if the router asks all shards of the cluster, whichever own something, and knows changes of ranges
+/// up to a time: a member that lags may not know what the shard owned before.
+pub fn of_all_shards(mut versions: DocBuf, changed: Timestamp) -> DocBuf {
+    versions.append(ALL_SHARDS, changed.to_value());
+    versions
+}
+
+/// The name within the field that says which ranges of a collection are meant.
+const WITHIN: &str = "$within";
+
+/// The field's value, if only these ranges of a collection are meant.
+pub fn within(mut versions: DocBuf, ns: &str, ranges: &[Owned]) -> DocBuf {
+    versions.append(WITHIN, doc! { "ns": ns, "ranges": ranges_to_array(ranges) });
+    versions
+}
+
 /// The field's value, if the router merges results.
 pub fn merging(mut versions: DocBuf) -> DocBuf {
     versions.append(MERGES, true);
     versions
+}
+
+/// The name within the field that says what `$$NOW` is.
+const NOW: &str = "$now";
+
+/// The field's value for a command that began at the router at a time in milliseconds since 1970.
+pub fn at(versions: Doc<'_>, now_ms: i64) -> DocBuf {
+    let mut at = DocBuf::new();
+    at.append(NOW, Value::DateTime(now_ms));
+    at.append_all(versions);
+    at
 }
 
 /// The version of one collection, as the field has it.
@@ -40,11 +73,36 @@ pub fn version_of(expected: &Expected) -> DocBuf {
 /// 9 FailedToParse.
 pub fn expectations(versions: Doc<'_>) -> Result<Expectations> {
     let mut sharded = Vec::new();
-    let mut merges = false;
+    let (mut merges, mut all_shards) = (false, None);
+    let (mut within, mut now_ms) = (None, None);
     for e in versions {
-        if e.name() == MERGES {
-            merges = e.value().truthy();
-            continue;
+        match e.name() {
+            NOW => {
+                let Value::DateTime(at) = e.value() else {
+                    return Err(Error::failed_to_parse("$now is a date"));
+                };
+                now_ms = Some(at);
+                continue;
+            }
+            MERGES => {
+                merges = e.value().truthy();
+                continue;
+            }
+            ALL_SHARDS => {
+                let Value::Timestamp { t, i } = e.value() else {
+                    return Err(Error::failed_to_parse("$allShards is a timestamp"));
+                };
+                all_shards = Some(muniment_storage::Timestamp::new(t, i));
+                continue;
+            }
+            WITHIN => {
+                let limit = e.value().as_doc().and_then(limits);
+                within = Some(limit.ok_or_else(|| {
+                    Error::failed_to_parse("shardVersion has no valid ranges in $within")
+                })?);
+                continue;
+            }
+            _ => {}
         }
         let read = e.value().as_doc().and_then(expected);
         let Some(expected) = read else {
@@ -56,7 +114,19 @@ pub fn expectations(versions: Doc<'_>) -> Result<Expectations> {
         };
         sharded.push((e.name().to_string(), expected));
     }
-    Ok(Expectations { sharded, merges })
+    Ok(Expectations {
+        sharded,
+        merges,
+        all_shards,
+        within,
+        now_ms,
+    })
+}
+
+fn limits(d: Doc<'_>) -> Option<(String, Arc<[Owned]>)> {
+    let ranges = ranges_of_array(d.get_array("ranges")?)?;
+    let ranges = join_ranges(ranges).ok()?;
+    Some((d.get_str("ns")?.to_string(), ranges.into()))
 }
 
 fn expected(d: Doc<'_>) -> Option<Expected> {
@@ -97,7 +167,16 @@ mod tests {
         let none = expectations(Doc::EMPTY).unwrap();
         assert!(none.sharded.is_empty() && !none.merges);
         let merged = expectations(merging(DocBuf::new()).as_doc()).unwrap();
-        assert!(merged.sharded.is_empty() && merged.merges);
+        assert!(merged.sharded.is_empty() && merged.merges && merged.all_shards.is_none());
+        let all = expectations(of_all_shards(DocBuf::new(), Timestamp::new(3, 4)).as_doc());
+        let all = all.unwrap();
+        assert!(all.all_shards == Some(muniment_storage::Timestamp::new(3, 4)) && !all.merges);
+        assert!(expectations(doc! { "$allShards": true }.as_doc()).is_err());
+        let ranges = [(vec![1], Some(vec![2])), (vec![3], None)];
+        let some = within(DocBuf::new(), "a.b", &ranges);
+        let (ns, read) = expectations(some.as_doc()).unwrap().within.unwrap();
+        assert_eq!((ns.as_str(), &*read), ("a.b", &ranges[..]));
+        assert!(expectations(doc! { "$within": 1 }.as_doc()).is_err());
         let e = expectations(doc! { "a.b": 1 }.as_doc()).unwrap_err();
         assert!(e.message().contains("a.b"), "{e}");
     }

@@ -8,6 +8,7 @@ use crate::metrics::OpKind;
 use crate::router::{Known, Router};
 use crate::state::ServerState;
 use foldhash::HashMap;
+use muniment_auth::action::Action;
 use muniment_exec::Verbosity;
 use muniment_value::args::{Args, Field};
 use muniment_value::{Code, Doc, Error, Result};
@@ -33,6 +34,8 @@ pub enum Kind {
 pub enum Target {
     /// The name of a collection.
     Collection,
+    /// The name of a collection; the command itself refuses what is none.
+    CollectionUnchecked,
     /// The name of a collection, or the number 1.
     CollectionOrDatabase,
     /// The name of a collection, or its UUID.
@@ -62,16 +65,18 @@ pub enum RunsOn {
 pub enum Routed {
     /// It has no such command.
     Refused,
-    /// It refuses it, since it would be in force on a part of the cluster alone.
-    NotYet,
     /// It runs it itself.
     Here,
     /// It passes it on to the primary of the set that holds the cluster's configuration.
     Config,
+    /// It sets something for the whole cluster: it is passed on to the configuration's set and to all shards.
+    Everywhere,
     /// It passes it on to the shard that holds the command's database.
     Database,
     /// As `Database`; if the command's collection is sharded, this function sends it to its shards.
     Shards(OnShards),
+    /// As `By`, with the full name of a collection that is the command's first element.
+    Named(fn(&mut CommandContext<'_>, &Router, &str) -> Result<()>),
     /// This function passes it on.
     By(fn(&mut CommandContext<'_>, &Router) -> Result<()>),
 }
@@ -287,6 +292,32 @@ impl CommandSpec {
             open_fields: false,
             precheck: |_| Ok(()),
             run: nothing,
+        }
+    }
+
+    /// The values of a command in `admin` by which a router changes the cluster.
+    pub const fn of_cluster(
+        run: fn(&mut CommandContext<'_>, &Router) -> Result<()>,
+        needs: Needs,
+    ) -> CommandSpec {
+        CommandSpec::changing(Routed::By(run), needs)
+    }
+
+    /// The values of a command in `admin` by which a router changes the collection that is its first element.
+    pub const fn of_collection(
+        run: fn(&mut CommandContext<'_>, &Router, &str) -> Result<()>,
+        action: Action,
+    ) -> CommandSpec {
+        CommandSpec::changing(Routed::Named(run), Needs::named(action))
+    }
+
+    const fn changing(routed: Routed, needs: Needs) -> CommandSpec {
+        CommandSpec {
+            kind: Kind::Admin,
+            of_router: true,
+            admin_only: true,
+            write_concern: true,
+            ..CommandSpec::new(routed, needs)
         }
     }
 

@@ -4,15 +4,19 @@
 //! for with `hello`, when a connection is needed and nothing is known, and after an error says that what was known
 //! is true no more.
 
+use crate::link::Link;
 use crate::options::SetAddress;
-use muniment_member::{Caller, Trust};
+use crate::read_preference::{Candidate, Mode, ReadPreference};
+use muniment_member::{Caller, Trust, times_of};
 use muniment_op::{Interrupt, Sleepers};
+use muniment_storage::Timestamp;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value};
+use muniment_wire::begin_request;
 use muniment_wire::client::{check_ok, code_of};
-use muniment_wire::{Connection, begin_request};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// How long each step of connecting may take.
@@ -35,18 +39,24 @@ const LARGE: usize = 1 << 20;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The member that is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Reach<'h> {
     /// The primary.
     Primary,
-    /// The primary, or a secondary if there is none.
-    PrimaryPreferred,
-    /// A secondary, or the primary if there is none.
-    SecondaryPreferred,
-    /// A secondary.
-    Secondary,
+    /// One that this allows.
+    By(ReadPreference<'h>),
     /// This one, as a cursor needs.
     Host(&'h str),
+}
+
+impl<'h> Reach<'h> {
+    /// The members that a command with this preference may go to.
+    pub fn of(preference: Option<ReadPreference<'h>>) -> Reach<'h> {
+        match preference {
+            Some(preference) if preference.mode != Mode::Primary => Reach::By(preference),
+            _ => Reach::Primary,
+        }
+    }
 }
 
 /// The sets that a router or a shard speaks to.
@@ -79,6 +89,8 @@ impl Sets {
                     ..Known::default()
                 }),
                 idle: Mutex::default(),
+                made: Mutex::default(),
+                told: AtomicU64::new(0),
             })
         };
         let set = Arc::clone(all.entry(address.name.clone()).or_insert_with(made));
@@ -103,14 +115,35 @@ impl Sets {
 #[derive(Clone, Debug, Default)]
 struct Known {
     hosts: Vec<String>,
-    primary: Option<String>,
+    primary: Option<Candidate>,
     /// The newest election that a primary told of.
     election: [u8; 12],
-    secondaries: Vec<String>,
+    secondaries: Vec<Candidate>,
     /// Counts the choices among the secondaries.
     turn: usize,
     /// When all members were last asked.
     looked: Option<Instant>,
+}
+
+/// The connections that were made to a member.
+#[derive(Default)]
+struct Made {
+    /// How many ever.
+    all: usize,
+    /// How many are open.
+    open: Arc<AtomicUsize>,
+}
+
+/// How many connections there are to a member.
+pub struct Figures {
+    /// The member.
+    pub host: String,
+    /// Those that were ever made.
+    pub created: usize,
+    /// Those that nothing uses.
+    pub idle: usize,
+    /// Those that commands use.
+    pub in_use: usize,
 }
 
 /// The connections to one set.
@@ -119,7 +152,10 @@ pub struct SetPool {
     pub name: String,
     caller: Caller,
     known: Mutex<Known>,
-    idle: Mutex<HashMap<String, Vec<Connection>>>,
+    idle: Mutex<HashMap<String, Vec<Link>>>,
+    made: Mutex<HashMap<String, Made>>,
+    /// The newest time of the set's log that a member has told.
+    told: AtomicU64,
 }
 
 /// A message that is ready to be sent: `message` has the whole OP_MSG.
@@ -135,8 +171,20 @@ pub struct Outgoing<'m> {
 /// A message that was sent, or could not be.
 pub struct Sent {
     host: String,
-    connection: Connection,
+    link: Link,
     result: Result<()>,
+}
+
+impl Sent {
+    /// Waits until one of these has a reply, or its connection has ended; false after `limit`.
+    pub fn wait_for_any<'s>(all: impl Iterator<Item = &'s Sent>, limit: Duration) -> bool {
+        Link::wait_for_any(all.map(|sent| &sent.link), limit)
+    }
+
+    /// Whether there is a reply, or the connection has ended.
+    pub fn has_reply(&self) -> bool {
+        self.link.wait_for_reply(Duration::ZERO)
+    }
 }
 
 /// An operation that may go on until some time at most.
@@ -150,7 +198,7 @@ pub struct Until<'i> {
 impl Interrupt for Until<'_> {
     fn check(&self) -> Result<()> {
         self.on.check()?;
-        match Instant::now() < self.until {
+        match muniment_op::now() < self.until {
             true => Ok(()),
             false => Err(Error::new(
                 Code::ExceededTimeLimit,
@@ -184,7 +232,7 @@ impl SetPool {
     /// 133 FailedToSatisfyReadPreference if no member can be asked; 6, 9001 if the connection breaks and the
     /// message cannot be sent again; 18 if one of both does not prove itself; what `on` says.
     pub fn ask(&self, out: &Outgoing<'_>, on: &dyn Interrupt) -> Result<Reply> {
-        let until = Instant::now() + LOOKING;
+        let until = muniment_op::now() + LOOKING;
         let mut repeats = 0;
         let mut broken = None;
         loop {
@@ -198,10 +246,10 @@ impl SetPool {
                 Err(e) if e.code() == Code::AuthenticationFailed => return Err(e),
                 Err(e) => {
                     self.forget(&host);
-                    if matches!(out.reach, Reach::Host(_)) || Instant::now() >= until {
+                    if matches!(out.reach, Reach::Host(_)) || muniment_op::now() >= until {
                         return Err(e);
                     }
-                    muniment_op::sleep_until(Instant::now() + PAUSE, on)?;
+                    muniment_op::sleep_until(muniment_op::now() + PAUSE, on)?;
                     continue;
                 }
             };
@@ -214,8 +262,8 @@ impl SetPool {
                     if leads_no_more(body.as_doc()) && !fixed {
                         // Whatever becomes of this command: the next one looks for the primary.
                         self.forget(&host);
-                        if out.repeatable && Instant::now() < until {
-                            muniment_op::sleep_until(Instant::now() + PAUSE, on)?;
+                        if out.repeatable && muniment_op::now() < until {
+                            muniment_op::sleep_until(muniment_op::now() + PAUSE, on)?;
                             continue;
                         }
                     }
@@ -236,19 +284,81 @@ impl SetPool {
 
     /// Sends a message without waiting for the reply, if that is possible at once; [`SetPool::finish`] does the rest.
     pub fn send(&self, out: &Outgoing<'_>) -> Option<Sent> {
-        let host = self.known.lock().pick(out.reach)?;
-        let mut connection = loop {
+        let host = {
+            let mut known = self.known.lock();
+            // What is known of secondaries is looked at again first.
+            if known.is_old(out.reach) {
+                return None;
+            }
+            known.pick(out.reach)?
+        };
+        let mut link = loop {
             let kept = self.idle.lock().get_mut(&host).and_then(Vec::pop)?;
-            if !kept.stream().has_ended() {
+            if !kept.has_ended() {
                 break kept;
             }
         };
-        let result = connection.send_bytes(out.message);
-        Some(Sent {
-            host,
-            connection,
-            result,
-        })
+        let result = link.send(out.message);
+        Some(Sent { host, link, result })
+    }
+
+    /// Sends a message for whose reply somebody waits later: see [`Sent::has_reply`] and [`SetPool::receive_reply`].
+    ///
+    /// # Errors
+    /// As [`SetPool::ask`].
+    pub fn begin(&self, out: &Outgoing<'_>, on: &dyn Interrupt) -> Result<Sent> {
+        loop {
+            if let Some(sent) = self.send(out) {
+                if sent.result.is_ok() {
+                    return Ok(sent);
+                }
+                // A connection that was idle may have ended.
+                continue;
+            }
+            let host = self.choose(out.reach, muniment_op::now() + LOOKING, on)?;
+            let connected = self.connection(&host);
+            let mut link = connected.inspect_err(|_| self.forget(&host))?;
+            let sent = link.send(out.message);
+            sent.inspect_err(|_| self.forget(&host))?;
+            return Ok(Sent {
+                host,
+                link,
+                result: Ok(()),
+            });
+        }
+    }
+
+    /// The reply of a message that was sent, be it an error, which is there or on its way.
+    ///
+    /// # Errors
+    /// As [`SetPool::ask`].
+    pub fn receive_reply(&self, mut sent: Sent, on: &dyn Interrupt) -> Result<Reply> {
+        match self.receive(&sent.host, &mut sent.link, on) {
+            Ok(body) => {
+                if body.as_doc().byte_len() <= LARGE {
+                    self.keep(&sent.host, sent.link);
+                }
+                if leads_no_more(body.as_doc()) {
+                    self.forget(&sent.host);
+                }
+                let host = sent.host;
+                Ok(Reply { body, host })
+            }
+            Err(e) => {
+                self.forget(&sent.host);
+                Err(e)
+            }
+        }
+    }
+
+    /// Asks whether a member is still there that has not answered for long.
+    ///
+    /// # Errors
+    /// 6, 9001 if it is not.
+    pub fn is_there(&self, sent: &Sent) -> Result<()> {
+        let asked = Link::open(&self.caller, &sent.host, STEP);
+        let told = asked.and_then(|mut c| c.hello());
+        told.inspect_err(|_| self.forget(&sent.host)).map(drop)
     }
 
     /// Waits for the reply of a message that was sent, or sends it first. Everything else is as in
@@ -267,12 +377,12 @@ impl SetPool {
         };
         let reply = sent
             .result
-            .and_then(|()| self.receive(&sent.host, &mut sent.connection, on));
+            .and_then(|()| self.receive(&sent.host, &mut sent.link, on));
         let fixed = matches!(out.reach, Reach::Host(_));
         match reply {
             Ok(body) => {
                 if out.message.len().max(body.as_doc().byte_len()) <= LARGE {
-                    self.keep(&sent.host, sent.connection);
+                    self.keep(&sent.host, sent.link);
                 }
                 if leads_no_more(body.as_doc()) && !fixed {
                     self.forget(&sent.host);
@@ -324,12 +434,7 @@ impl SetPool {
             repeatable,
         };
         let reply = self.ask(&out, on)?.body;
-        check_ok(reply.as_doc())?;
-        // What the majority has not taken may be rolled back, and must not be relied on.
-        if let Some(e) = reply.as_doc().get_doc("writeConcernError") {
-            let code = code_of(e).unwrap_or(Code::WriteConcernFailed);
-            return Err(Error::new(code, e.get_str("errmsg").unwrap_or_default()));
-        }
+        check_done(reply.as_doc())?;
         Ok(reply)
     }
 
@@ -338,10 +443,30 @@ impl SetPool {
         format!("{}/{}", self.name, self.known.lock().hosts.join(","))
     }
 
-    /// How many connections are idle, of each member.
-    pub fn idle(&self) -> Vec<(String, usize)> {
+    /// Whether the set's log has come to this time, as a member has told.
+    pub fn has_told(&self, time: Timestamp) -> bool {
+        self.told.load(Relaxed) >= time.0
+    }
+
+    /// Whether a primary is known.
+    pub fn knows_primary(&self) -> bool {
+        self.known.lock().primary.is_some()
+    }
+
+    /// The connections to each member.
+    pub fn connections(&self) -> Vec<Figures> {
         let idle = self.idle.lock();
-        idle.iter().map(|(h, all)| (h.clone(), all.len())).collect()
+        let made = self.made.lock();
+        let of = |(host, made): (&String, &Made)| {
+            let idle = idle.get(host).map_or(0, Vec::len);
+            Figures {
+                host: host.clone(),
+                created: made.all,
+                idle,
+                in_use: made.open.load(Relaxed).saturating_sub(idle),
+            }
+        };
+        made.iter().map(of).collect()
     }
 
     /// Asks a member, or one after the other until one answers, what it knows of the set.
@@ -349,19 +474,17 @@ impl SetPool {
     /// # Errors
     /// 133 if none is of this set and answers in time; what `on` says.
     pub fn look(&self, on: &dyn Interrupt) -> Result<()> {
-        self.choose(Reach::Primary, Instant::now() + STEP, on)
+        self.choose(Reach::Primary, muniment_op::now() + STEP, on)
             .map(|_| ())
     }
 
     /// The member that is asked.
     fn choose(&self, reach: Reach<'_>, until: Instant, on: &dyn Interrupt) -> Result<String> {
-        let wants_all = matches!(reach, Reach::Secondary | Reach::SecondaryPreferred);
         loop {
             let mut known = self.known.lock();
-            let is_stale = known.looked.is_none_or(|at| at.elapsed() > ALL_EVERY);
-            let looks = wants_all && is_stale;
+            let looks = known.is_old(reach);
             if looks {
-                known.looked = Some(Instant::now());
+                known.looked = Some(muniment_op::now());
             } else if let Some(host) = known.pick(reach) {
                 return Ok(host);
             }
@@ -370,11 +493,14 @@ impl SetPool {
             let hosts = self.known.lock().hosts.clone();
             for host in &hosts {
                 on.check()?;
+                let asked = muniment_op::now();
                 match self.hello(host) {
-                    Ok(reply) => match self.learn(host, reply.as_doc()) {
-                        Ok(()) => {}
-                        Err(e) => told = e,
-                    },
+                    Ok(reply) => {
+                        match self.learn(host, reply.as_doc(), muniment_op::since(asked)) {
+                            Ok(()) => {}
+                            Err(e) => told = e,
+                        }
+                    }
                     Err(e) => told = e,
                 }
                 if !looks && self.known.lock().pick(reach).is_some() {
@@ -384,40 +510,39 @@ impl SetPool {
             if self.known.lock().pick(reach).is_some() {
                 continue;
             }
-            if Instant::now() >= until {
+            if muniment_op::now() >= until {
                 // The set may have been made anew, with elections of its own.
                 self.known.lock().election = [0; 12];
-                let mode = match reach {
-                    Reach::Primary | Reach::Host(_) => "primary",
-                    Reach::Secondary => "secondary",
-                    Reach::PrimaryPreferred => "primaryPreferred",
-                    Reach::SecondaryPreferred => "secondaryPreferred",
+                let preference = match reach {
+                    Reach::By(preference) => preference,
+                    Reach::Primary | Reach::Host(_) => ReadPreference::of(Mode::Primary),
                 };
+                let preference = preference.show();
                 return Err(Error::new(
                     Code::FailedToSatisfyReadPreference,
                     format!(
-                        "Could not find host matching read preference {{ mode: \"{mode}\" }} for set {} \
+                        "Could not find host matching read preference {preference} for set {} \
                          ({})",
                         self.name,
                         told.message()
                     ),
                 ));
             }
-            muniment_op::sleep_until(Instant::now() + PAUSE, on)?;
+            muniment_op::sleep_until(muniment_op::now() + PAUSE, on)?;
         }
     }
 
     fn hello(&self, host: &str) -> Result<DocBuf> {
         let mut c = self.connection(host)?;
-        c.set_timeout(Some(STEP))?;
+        c.set_timeout(STEP)?;
         let reply = c.hello()?;
-        c.set_timeout(Some(WITHIN))?;
+        c.set_timeout(WITHIN)?;
         self.keep(host, c);
         Ok(reply)
     }
 
     /// Takes what a member says of its set.
-    fn learn(&self, host: &str, hello: Doc<'_>) -> Result<()> {
+    fn learn(&self, host: &str, hello: Doc<'_>, takes: Duration) -> Result<()> {
         let name = hello.get_str("setName");
         if name != Some(&self.name) {
             return Err(Error::new(
@@ -436,6 +561,26 @@ impl SetPool {
             .collect();
         let is = |field| hello.get(field).is_some_and(|v| v.truthy());
         let me = hello.get_str("me").unwrap_or(host);
+        let written = hello
+            .get_doc("lastWrite")
+            .and_then(|d| d.get("lastWriteDate"));
+        let lag_ms = match written {
+            Some(Value::DateTime(at)) => muniment_op::wall_ms().saturating_sub(at),
+            _ => 0,
+        };
+        // A longer time counts little, since a machine may have been busy once.
+        let before = known.primary.iter().chain(&known.secondaries);
+        let before = before.filter(|c| c.host == me).map(|c| c.takes).next();
+        let takes = match before {
+            Some(before) if before < takes => before + (takes - before) / 5,
+            _ => takes,
+        };
+        let told = Candidate {
+            host: me.to_string(),
+            tags: hello.get_doc("tags").unwrap_or(Doc::EMPTY).to_buf(),
+            lag_ms,
+            takes,
+        };
         let election = match hello.get("electionId") {
             Some(Value::ObjectId(id)) => id,
             _ => [0; 12],
@@ -443,11 +588,11 @@ impl SetPool {
         // One that was parted from the others may not know yet that it leads no more.
         if is("isWritablePrimary") && election >= known.election {
             known.election = election;
-            known.primary = Some(me.to_string());
-            known.secondaries.retain(|h| h != me);
+            known.primary = Some(told);
+            known.secondaries.retain(|c| c.host != me);
             known.hosts = hosts;
         } else {
-            if known.primary.as_deref() == Some(me) {
+            if known.primary.as_ref().is_some_and(|p| p.host == me) {
                 known.primary = None;
             }
             for host in hosts {
@@ -455,9 +600,9 @@ impl SetPool {
                     known.hosts.push(host);
                 }
             }
-            known.secondaries.retain(|h| h != me);
+            known.secondaries.retain(|c| c.host != me);
             if is("secondary") {
-                known.secondaries.push(me.to_string());
+                known.secondaries.push(told);
             }
         }
         Ok(())
@@ -465,26 +610,30 @@ impl SetPool {
 
     fn forget(&self, host: &str) {
         let mut known = self.known.lock();
-        if known.primary.as_deref() == Some(host) {
+        if known.primary.as_ref().is_some_and(|p| p.host == host) {
             known.primary = None;
         }
-        known.secondaries.retain(|h| h != host);
+        known.secondaries.retain(|c| c.host != host);
         drop(known);
         self.idle.lock().remove(host);
     }
 
-    fn connection(&self, host: &str) -> Result<Connection> {
+    fn connection(&self, host: &str) -> Result<Link> {
         loop {
             let kept = self.idle.lock().get_mut(host).and_then(Vec::pop);
             match kept {
                 // The member may have closed it meanwhile.
-                Some(c) if c.stream().has_ended() => {}
+                Some(c) if c.has_ended() => {}
                 Some(c) => return Ok(c),
                 None => break,
             }
         }
-        let mut c = self.caller.call(host, host, STEP)?;
-        c.set_timeout(Some(WITHIN))?;
+        let mut c = Link::open(&self.caller, host, STEP)?;
+        c.set_timeout(WITHIN)?;
+        let mut made = self.made.lock();
+        let made = made.entry(host.to_string()).or_default();
+        made.all += 1;
+        c.count_in(&made.open);
         Ok(c)
     }
 
@@ -492,29 +641,33 @@ impl SetPool {
     fn exchange(
         &self,
         host: &str,
-        c: &mut Connection,
+        c: &mut Link,
         message: &[u8],
         on: &dyn Interrupt,
     ) -> Result<DocBuf> {
-        c.send_bytes(message)?;
+        c.send(message)?;
         self.receive(host, c, on)
     }
 
     /// Waits for a reply. The connection must not be used again after an error.
-    fn receive(&self, host: &str, c: &mut Connection, on: &dyn Interrupt) -> Result<DocBuf> {
-        let mut heard = Instant::now();
-        while !c.stream().wait_for_bytes(LOOK) {
+    fn receive(&self, host: &str, c: &mut Link, on: &dyn Interrupt) -> Result<DocBuf> {
+        let mut heard = muniment_op::now();
+        while !c.wait_for_reply(LOOK) {
             on.check()?;
-            if heard.elapsed() > SILENCE {
+            if muniment_op::since(heard) > SILENCE {
                 // It may be busy with this command, or gone without a word.
-                self.caller.call(host, host, STEP)?.hello()?;
-                heard = Instant::now();
+                Link::open(&self.caller, host, STEP)?.hello()?;
+                heard = muniment_op::now();
             }
         }
-        Ok(c.recv()?.body.to_buf())
+        let reply = c.receive()?;
+        if let Some(at) = reply.as_doc().get("operationTime") {
+            self.told.fetch_max(times_of(at).0, Relaxed);
+        }
+        Ok(reply)
     }
 
-    fn keep(&self, host: &str, c: Connection) {
+    fn keep(&self, host: &str, c: Link) {
         let mut idle = self.idle.lock();
         let of = idle.entry(host.to_string()).or_default();
         if of.len() < MOST_IDLE {
@@ -524,21 +677,42 @@ impl SetPool {
 }
 
 impl Known {
+    /// Whether the members are to be asked again before one is chosen.
+    fn is_old(&self, reach: Reach<'_>) -> bool {
+        let first = [Mode::Primary, Mode::PrimaryPreferred];
+        let wants_all = matches!(reach, Reach::By(p) if !first.contains(&p.mode));
+        wants_all
+            && self
+                .looked
+                .is_none_or(|at| muniment_op::since(at) > ALL_EVERY)
+    }
+
     fn pick(&mut self, reach: Reach<'_>) -> Option<String> {
-        let primary = self.primary.clone();
-        match reach {
-            Reach::Host(host) => Some(host.to_string()),
+        let primary = self.primary.as_ref();
+        let chosen = match reach {
+            Reach::Host(host) => return Some(host.to_string()),
             Reach::Primary => primary,
-            Reach::PrimaryPreferred => primary.or_else(|| self.secondaries.first().cloned()),
-            Reach::Secondary | Reach::SecondaryPreferred => {
+            Reach::By(preference) => {
                 self.turn = self.turn.wrapping_add(1);
-                let n = self.secondaries.len().max(1);
-                let one = self.secondaries.get(self.turn % n).cloned();
-                match reach {
-                    Reach::Secondary => one,
-                    _ => one.or(primary),
-                }
+                preference.choose(primary, &self.secondaries, self.turn, ALL_EVERY)
             }
+        };
+        chosen.map(|c| c.host.clone())
+    }
+}
+
+/// Fails if a reply is one of failure, or if the majority has not taken what was done: that may be rolled back, and must
+/// not be relied on.
+///
+/// # Errors
+/// The reply's.
+pub fn check_done(reply: Doc<'_>) -> Result<()> {
+    check_ok(reply)?;
+    match reply.get_doc("writeConcernError") {
+        None => Ok(()),
+        Some(e) => {
+            let code = code_of(e).unwrap_or(Code::WriteConcernFailed);
+            Err(Error::new(code, e.get_str("errmsg").unwrap_or_default()))
         }
     }
 }
@@ -584,26 +758,37 @@ mod tests {
 
     #[test]
     fn members_are_chosen_as_the_read_preference_says() {
+        let member = |host: &str| Candidate {
+            host: host.into(),
+            ..Candidate::default()
+        };
         let mut known = Known {
-            primary: Some("p:1".into()),
-            secondaries: vec!["s:1".into(), "s:2".into()],
+            primary: Some(member("p:1")),
+            secondaries: vec![member("s:1"), member("s:2")],
             ..Known::default()
         };
+        let by = |mode| Reach::By(ReadPreference::of(mode));
         assert_eq!(known.pick(Reach::Primary).as_deref(), Some("p:1"));
-        assert_eq!(known.pick(Reach::PrimaryPreferred).as_deref(), Some("p:1"));
-        let turns = [0; 4].map(|_| known.pick(Reach::Secondary));
+        assert_eq!(
+            known.pick(by(Mode::PrimaryPreferred)).as_deref(),
+            Some("p:1")
+        );
+        let turns = [0; 4].map(|_| known.pick(by(Mode::Secondary)));
         assert_ne!(turns[0], turns[1]);
         assert_eq!(turns[0], turns[2]);
         known.primary = None;
-        assert_eq!(known.pick(Reach::PrimaryPreferred).as_deref(), Some("s:1"));
+        assert_eq!(
+            known.pick(by(Mode::PrimaryPreferred)).as_deref(),
+            Some("s:1")
+        );
         assert_eq!(known.pick(Reach::Primary), None);
         known = Known {
-            primary: Some("p:1".into()),
+            primary: Some(member("p:1")),
             ..Known::default()
         };
-        assert_eq!(known.pick(Reach::Secondary), None);
+        assert_eq!(known.pick(by(Mode::Secondary)), None);
         assert_eq!(
-            known.pick(Reach::SecondaryPreferred).as_deref(),
+            known.pick(by(Mode::SecondaryPreferred)).as_deref(),
             Some("p:1")
         );
         assert_eq!(known.pick(Reach::Host("h:1")).as_deref(), Some("h:1"));

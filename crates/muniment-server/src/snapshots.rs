@@ -124,7 +124,7 @@ impl Snapshots {
         if kept.len() >= MOST {
             thin_out(&mut kept);
         }
-        kept.insert(view.timestamp(), (Instant::now(), view.clone()));
+        kept.insert(view.timestamp(), (muniment_op::now(), view.clone()));
         view
     }
 
@@ -137,7 +137,7 @@ impl Snapshots {
         if let Some(at) = at
             && let Some((used, view)) = kept.get_mut(&at)
         {
-            *used = Instant::now();
+            *used = muniment_op::now();
             return Ok(view.clone());
         }
         // The clock is read before the view is taken, so that commits which the view lacks have later
@@ -158,7 +158,7 @@ impl Snapshots {
             if at < now {
                 let seen = seen_at(store, &kept, at).map_err(|e| too_old(at, e))?;
                 if let Some((used, view)) = kept.get_mut(&seen) {
-                    *used = Instant::now();
+                    *used = muniment_op::now();
                     return Ok(view.clone());
                 }
                 drop(kept);
@@ -169,8 +169,10 @@ impl Snapshots {
         if kept.len() >= MOST && !kept.contains_key(&now) {
             thin_out(&mut kept);
         }
-        let slot = kept.entry(now).or_insert_with(|| (Instant::now(), view));
-        slot.0 = Instant::now();
+        let slot = kept
+            .entry(now)
+            .or_insert_with(|| (muniment_op::now(), view));
+        slot.0 = muniment_op::now();
         Ok(slot.1.clone())
     }
 
@@ -178,7 +180,7 @@ impl Snapshots {
     pub fn tick(&self, window: Duration) {
         self.kept
             .lock()
-            .retain(|_, (used, _)| used.elapsed() < window);
+            .retain(|_, (used, _)| muniment_op::since(*used) < window);
     }
 }
 

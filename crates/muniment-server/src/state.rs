@@ -9,10 +9,13 @@ use crate::connections::Connections;
 use crate::distributed::running::Distributed;
 use crate::failpoint::FailPoints;
 use crate::metrics::Metrics;
+use crate::moving::arrivals::Moving;
 use crate::options::{ClusterRole, ServerOptions};
+use crate::outputs::Outputs;
 use crate::parameters::Parameters;
 use crate::profiling::Profiling;
 use crate::router::Router;
+use crate::router::balancing::Balancer;
 use crate::sessions::Sessions;
 use crate::settings::Settings;
 use crate::snapshots::Snapshots;
@@ -60,12 +63,18 @@ pub struct ServerState {
     pub transactions: Transactions,
     /// Transactions over several shards.
     pub distributed: Distributed,
+    /// Ranges that move between shards.
+    pub moving: Moving,
+    /// Collections that routers write the documents of `$out` into.
+    pub outputs: Outputs,
     /// `topologyVersion`.
     pub topology: Arc<Topology>,
     /// The replica set that the server is a member of.
     pub replica_set: Option<Arc<ReplicaSet>>,
     /// What the server has as a router of a cluster of shards.
     pub router: Option<Router>,
+    /// What moves ranges between shards, on a server with the configuration.
+    pub balancer: Balancer,
     /// By what the set's members know each other, and what there is of TLS.
     pub trust: Trust,
     /// The data are those of a member of a set with others, and the server was started without
@@ -143,10 +152,13 @@ impl ServerState {
             snapshots: Snapshots::default(),
             transactions: Transactions::default(),
             distributed: Distributed::new(&parts.trust, parts.port),
+            moving: Moving::default(),
+            outputs: Outputs::default(),
             topology,
             engine: parts.engine,
             replica_set: name.map(|name| Arc::new(ReplicaSet::new(name, home))),
             router: Router::new(&options, &parts.trust, parts.port),
+            balancer: Balancer::default(),
             trust: parts.trust,
             kept_for_set: parts.kept_for_set,
             oplog_window: Mutex::new(parts.oplog_window),

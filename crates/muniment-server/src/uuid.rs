@@ -1,4 +1,14 @@
-//! UUIDs that the server makes.
+//! UUIDs of collections, operations and rights.
+
+use muniment_value::Value;
+
+/// A UUID as a value.
+pub fn uuid_value(uuid: &[u8; 16]) -> Value<'_> {
+    Value::Binary {
+        subtype: 4,
+        bytes: uuid,
+    }
+}
 
 /// A random (version 4) UUID.
 pub fn random_uuid() -> [u8; 16] {

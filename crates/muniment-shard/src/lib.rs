@@ -23,7 +23,7 @@ mod zones;
 
 pub use interval::Interval;
 pub use key::{KeyField, ShardKey};
-pub use presplit::{Candidate, initial_chunks};
+pub use presplit::{Candidate, chunks_between, initial_chunks};
 pub use stamp::{Timestamp, Version};
 pub use table::{Builder, Generation, Range, RangeTable, Record};
 pub use targets::{Targets, targets};

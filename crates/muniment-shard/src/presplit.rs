@@ -38,8 +38,24 @@ pub fn initial_chunks(
     primary: &str,
     requested: Option<usize>,
 ) -> Result<Vec<Record>> {
+    let points = hashed_bounds(key, shards.len(), requested)?;
+    chunks_between(key, zones, shards, primary, points)
+}
+
+/// Chunks that begin and end at these keys and where zones do, with versions from 1|0 on. They are on shards in turn as
+/// [`initial_chunks`] says.
+///
+/// # Errors
+/// 70 ShardNotFound without candidates; 177 ZoneNotFound for a zone without shards.
+pub fn chunks_between(
+    key: &ShardKey,
+    zones: &Zones,
+    shards: &[Candidate],
+    primary: &str,
+    points: impl IntoIterator<Item = Vec<u8>>,
+) -> Result<Vec<Record>> {
     let mut bounds = BTreeSet::from([key.lowest(), key.highest()]);
-    bounds.extend(hashed_bounds(key, shards.len(), requested)?);
+    bounds.extend(points);
     for zone in zones.ranges() {
         bounds.insert(zone.min.clone());
         bounds.insert(zone.max.clone());

@@ -12,7 +12,7 @@ use crate::worklists::Worklists;
 use muniment_io::Timestamp;
 use muniment_io::spread::CachePadded;
 use muniment_op::{Event, Interrupt, Lock, Sleepers};
-use muniment_value::{Collation, Doc, Value};
+use muniment_value::{Collation, Doc, DocBuf, Value};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};
@@ -67,6 +67,12 @@ pub struct Collection {
     /// Whether there is a placement, which is read far more often than the placement itself.
     placed: AtomicBool,
     placement: RwLock<Option<Arc<Placement>>>,
+    /// See [`Collection::may_have_foreign_rows`].
+    foreign: AtomicBool,
+    /// See [`Collection::whole_since`].
+    whole: AtomicU64,
+    /// See [`Collection::displaced`].
+    displaced: Mutex<Vec<DocBuf>>,
     named: AtomicU64,
     generation: AtomicU64,
     /// What has changed since it was looked at: see [`news`].
@@ -242,6 +248,9 @@ impl Collection {
             pending: AtomicBool::new(false),
             placed: AtomicBool::new(false),
             placement: RwLock::default(),
+            foreign: AtomicBool::new(false),
+            whole: AtomicU64::new(0),
+            displaced: Mutex::default(),
             named: AtomicU64::new(0),
             generation: AtomicU64::new(0),
             news: AtomicU8::new(news::ALL & !news::UNSAVED),
@@ -267,7 +276,7 @@ impl Collection {
     }
 
     /// The full name without a copy.
-    pub(crate) fn name(&self) -> Arc<str> {
+    pub fn name(&self) -> Arc<str> {
         self.namespace.read().clone()
     }
 
@@ -331,7 +340,47 @@ impl Collection {
     pub(crate) fn set_placement(&self, placement: Option<Arc<Placement>>) {
         let mut held = self.placement.write();
         self.placed.store(placement.is_some(), SeqCst);
+        let foreign = placement.as_ref().is_some_and(|p| p.has_moved());
+        self.foreign.store(foreign, SeqCst);
         *held = placement;
+    }
+
+    /// The time at which the collection has ceased to be sharded. An older view has a part of it, and perhaps others'
+    /// rows. Zero if it was not sharded since the start: no view is older than that.
+    pub fn whole_since(&self) -> Timestamp {
+        Timestamp(self.whole.load(SeqCst))
+    }
+
+    pub(crate) fn set_whole_since(&self, at: Timestamp) {
+        self.whole.store(at.0, SeqCst);
+    }
+
+    /// Notes that a document of the range that arrives has no row here, because another document has its `_id`.
+    pub fn displace(&self, doc: Doc<'_>) {
+        let mut id = DocBuf::new();
+        if let Some(e) = doc.get_elem("_id") {
+            id.append_elem(e);
+        }
+        self.displaced.lock().push(id);
+    }
+
+    /// The `_id`s of documents of the arriving range that have given way to others here and were not asked for again
+    /// since, as documents. They are in memory alone, as is how far a move has come.
+    pub fn displaced(&self) -> Vec<DocBuf> {
+        self.displaced.lock().clone()
+    }
+
+    /// The first ones of [`Collection::displaced`] were asked for again.
+    pub fn asked_again(&self, count: usize) {
+        let mut displaced = self.displaced.lock();
+        let count = count.min(displaced.len());
+        displaced.drain(..count);
+    }
+
+    /// False if each reader owns all rows that there are.
+    #[inline]
+    pub fn may_have_foreign_rows(&self) -> bool {
+        self.foreign.load(SeqCst)
     }
 
     /// All indexes that are ready and not closed, `_id_` first.

@@ -107,7 +107,7 @@ pub(crate) struct Patient<'i> {
 impl<'i> Patient<'i> {
     /// Allows this much time; `None`: no limit.
     pub fn new(watch: &'i Watch, cuts: &'i Cuts, patience: Option<Duration>) -> Patient<'i> {
-        let until = patience.map(|p| Instant::now() + p);
+        let until = patience.map(|p| muniment_op::now() + p);
         Patient { watch, cuts, until }
     }
 }
@@ -115,7 +115,7 @@ impl<'i> Patient<'i> {
 impl Interrupt for Patient<'_> {
     fn check(&self) -> Result<()> {
         self.watch.check_open()?;
-        let over = self.until.is_some_and(|until| Instant::now() >= until);
+        let over = self.until.is_some_and(|until| muniment_op::now() >= until);
         if !over && !self.cuts.is_still() {
             return Ok(());
         }

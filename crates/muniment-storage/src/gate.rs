@@ -185,7 +185,7 @@ impl<const PLACES: usize> Gate<PLACES> {
     /// Takes it together with others if that is possible now or within a moment.
     pub fn try_share(&self) -> Option<Shared> {
         self.take().or_else(|| {
-            let until = Instant::now() + MOMENT;
+            let until = muniment_op::now() + MOMENT;
             let moved = &self.state.moved;
             let got = moved.wait_for_until(For::Share, &NeverInterrupted, until, || self.take());
             got.ok().flatten()
@@ -215,7 +215,7 @@ impl<const PLACES: usize> Gate<PLACES> {
     /// As [`Gate::own`]; gives up after `patience`.
     pub fn own_for(&self, patience: Duration) -> Option<Alone> {
         let wanted = Wanted::new(&self.state);
-        let until = Instant::now() + patience;
+        let until = muniment_op::now() + patience;
         let take = || Taken::take(&self.state);
         let moved = &self.state.moved;
         let taken = moved.wait_for_until(For::All, &NeverInterrupted, until, take);
@@ -241,7 +241,7 @@ pub(crate) fn own_all<const PLACES: usize>(
     loop {
         {
             let _wanted: Vec<_> = gates.iter().map(|g| Wanted::new(&g.state)).collect();
-            let until = Instant::now() + patience;
+            let until = muniment_op::now() + patience;
             if let Ok(all) = try_own_all(gates) {
                 return Ok(all);
             }
@@ -250,7 +250,7 @@ pub(crate) fn own_all<const PLACES: usize>(
                 return Ok(all);
             }
         }
-        let turn = Instant::now() + patience.saturating_mul(TURNS).min(LONGEST_TURN);
+        let turn = muniment_op::now() + patience.saturating_mul(TURNS).min(LONGEST_TURN);
         // The gates may be free for a moment even during the newcomers' turn.
         if let Some(all) = wait_for_all(gates, interrupt, turn)? {
             return Ok(all);

@@ -12,7 +12,7 @@ use crate::by_hash::HashKeyed;
 use muniment_op::{Event, Interrupt};
 use muniment_value::Result;
 use parking_lot::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SHARDS: usize = 64;
 
@@ -115,7 +115,7 @@ impl Latches {
         if tried != Tried::Busy {
             return Ok(tried);
         }
-        let until = Instant::now() + patience;
+        let until = muniment_op::now() + patience;
         let ready = || self.unless_busy(hash, owner);
         let got = shard
             .released

@@ -43,8 +43,10 @@ mod lockfile;
 mod multikey;
 mod oplog;
 mod options;
+mod owned_rows;
 mod placement;
 mod places;
+mod range_rows;
 mod repair;
 mod replay;
 mod retention;
@@ -82,7 +84,10 @@ pub use muniment_io::{Timestamp, replace, spread, thread_time, whole};
 pub use muniment_log::{Position, Record};
 pub use oplog::{Image, LogEntries, LogEntry, Operation, Part, What, Whole};
 pub use options::{Budget, EngineKind, StoreOptions};
-pub use placement::{Owned, Placement, stale};
+pub use placement::{
+    Moving, Owned, Placement, join_ranges, ranges_of_array, ranges_to_array, ranges_without, stale,
+};
+pub use range_rows::{RangeRow, RangeRows, is_in};
 pub use repair::Repaired;
 pub use session_key::{NOBODY, SessionKey};
 pub use sessions::{
@@ -94,6 +99,6 @@ pub use terms::Terms;
 pub use transaction::{
     Outcome, PreparedTransaction, Transaction, TransactionId, snapshot_unavailable, write_conflict,
 };
-pub use unit::{Busy, Changed, DuplicateKey, NewBucket, Staged, WriteUnit, fingerprint};
+pub use unit::{Busy, Changed, DuplicateKey, Moves, NewBucket, Staged, WriteUnit, fingerprint};
 pub use view::{Direction, DocCursor, Glance, IndexCursor, IndexEntry, Snapshot};
 pub use watch::Awaited;

@@ -59,8 +59,12 @@ pub struct Operation {
     pub what: What,
     /// The collection that was changed; `None` for notes.
     pub of: Option<Arc<Named>>,
+    /// The record's key; empty for notes.
+    pub record_key: Bytes,
     /// The document before the change, if the collection keeps it (`changeStreamPreAndPostImages`).
     pub before: Option<Bytes>,
+    /// What names the document in a sharded collection: the fields of the shard key, and `_id`.
+    pub key: Option<Bytes>,
     /// The id of the statement of a retryable write.
     pub statement: Option<i32>,
     /// The document that the statement returned, which a client needs that sends it again.
@@ -108,6 +112,8 @@ pub enum Whole {
     Batch,
     /// They belong to a transaction.
     Transaction(Part),
+    /// There is one operation, by which a move between shards has written or deleted a row.
+    Moved,
 }
 
 impl LogEntry {
@@ -115,7 +121,7 @@ impl LogEntry {
     pub fn before(&self) -> usize {
         match self.whole {
             Whole::Transaction(part) => part.before,
-            Whole::Single | Whole::Batch => 0,
+            Whole::Single | Whole::Batch | Whole::Moved => 0,
         }
     }
 }
@@ -476,7 +482,7 @@ impl LogEntries {
         let stamps = entry_count(kind, all, payload.len() - HEAD);
         let last = u32::try_from(parts.sizes.len().saturating_sub(1)).unwrap_or(0);
         let first = match kind {
-            Kind::Plain => at.minus(stamps - 1),
+            Kind::Plain | Kind::Moved => at.minus(stamps - 1),
             // The last part has the record's timestamp, even if the record took more timestamps than it
             // has parts.
             Kind::Batch | Kind::Transaction => at.minus(last),
@@ -510,6 +516,7 @@ impl LogEntries {
         let whole = match pending.kind {
             Kind::Plain => Whole::Single,
             Kind::Batch => Whole::Batch,
+            Kind::Moved => Whole::Moved,
             Kind::Transaction => Whole::Transaction(Part {
                 more: !pending.parts.is_empty(),
                 before,
@@ -536,10 +543,9 @@ impl LogEntries {
     fn operations(&mut self, pending: &mut Pending, count: usize) -> Result<Vec<Operation>> {
         let at = pending.at;
         let payload = pending.payload.clone();
-        let part = |range: &Range<usize>| payload.slice(range.clone());
         let mut reader = Reader::at(&payload, pending.offset);
         let mut ops = Vec::with_capacity(count);
-        let mut before = None;
+        let (mut before, mut key) = (None, None);
         let mut last: Option<(u32, Arc<Named>)> = None;
         while ops.len() < count {
             let op = reader.next().map_err(|offset| self.bad(at, offset))?;
@@ -547,26 +553,18 @@ impl LogEntries {
                 return Err(self.bad(at, payload.len()));
             };
             let end = end_of(&op).unwrap_or(0);
-            let (tree, what) = match &op {
-                Op::Insert { tree, doc, .. } => (*tree, What::Insert { doc: part(doc) }),
-                Op::Replace { tree, doc, .. } => (*tree, What::Replace { doc: part(doc) }),
-                Op::Diff { tree, id, diff, .. } => {
-                    let (id, diff) = (part(id), part(diff));
-                    (*tree, What::Update { id, diff })
+            let Some((tree, what)) = what_of(&op, &payload) else {
+                match &op {
+                    Op::Image { doc } => before = Some(payload.slice(doc.clone())),
+                    Op::Key { doc } => key = Some(payload.slice(doc.clone())),
+                    Op::Collection { id, .. } | Op::Drop { id } => {
+                        // The collection has another name from now on, or none.
+                        self.names.remove(id);
+                        last = None;
+                    }
+                    _ => {}
                 }
-                Op::Delete { tree, id, .. } => (*tree, What::Delete { id: part(id) }),
-                Op::Note { doc } => (0, What::Note { doc: part(doc) }),
-                Op::Image { doc } => {
-                    before = Some(part(doc));
-                    continue;
-                }
-                Op::Collection { id, .. } | Op::Drop { id } => {
-                    // The collection has another name from now on, or none.
-                    self.names.remove(id);
-                    last = None;
-                    continue;
-                }
-                _ => continue,
+                continue;
             };
             // Most operations of a record belong to one collection, which is looked up once.
             if tree != 0 && last.as_ref().is_none_or(|(of, _)| *of != tree) {
@@ -586,7 +584,9 @@ impl LogEntries {
             ops.push(Operation {
                 what,
                 of: of.map(|(_, name)| name.clone()),
+                record_key: record_key_of(&op, &payload),
                 before: before.take(),
+                key: key.take(),
                 statement,
                 returned,
             });
@@ -621,6 +621,33 @@ impl LogEntries {
                 "the log no longer reaches back so far: its oldest records were trimmed",
             )),
         }
+    }
+}
+
+/// The change that an operation reports to readers, and its collection's tree; `None` if it reports none.
+fn what_of(op: &Op, payload: &Bytes) -> Option<(u32, What)> {
+    let part = |range: &Range<usize>| payload.slice(range.clone());
+    Some(match op {
+        Op::Insert { tree, doc, .. } => (*tree, What::Insert { doc: part(doc) }),
+        Op::Replace { tree, doc, .. } => (*tree, What::Replace { doc: part(doc) }),
+        Op::Diff { tree, id, diff, .. } => {
+            let (id, diff) = (part(id), part(diff));
+            (*tree, What::Update { id, diff })
+        }
+        Op::Delete { tree, id, .. } => (*tree, What::Delete { id: part(id) }),
+        Op::Note { doc } => (0, What::Note { doc: part(doc) }),
+        _ => return None,
+    })
+}
+
+/// The key of the record that an operation changes; empty if it changes none.
+fn record_key_of(op: &Op, payload: &Bytes) -> Bytes {
+    match op {
+        Op::Insert { key, .. }
+        | Op::Replace { key, .. }
+        | Op::Diff { key, .. }
+        | Op::Delete { key, .. } => payload.slice(key.clone()),
+        _ => Bytes::new(),
     }
 }
 
@@ -679,7 +706,8 @@ impl Parts {
     /// Adds an operation, which ends here.
     fn add(&mut self, end: usize) {
         self.all += 1;
-        let last = self.sizes.back_mut().filter(|_| self.kind != Kind::Plain);
+        let alone = matches!(self.kind, Kind::Plain | Kind::Moved);
+        let last = self.sizes.back_mut().filter(|_| !alone);
         match last.filter(|p| end.saturating_sub(self.began) <= AT_ONCE.0 && **p < AT_ONCE.1) {
             Some(part) => *part += 1,
             None => {

@@ -22,7 +22,7 @@ impl SessionKey {
     }
 
     /// The form in the log and in the tree: the id, then the user.
-    pub(crate) fn to_bytes(self) -> [u8; 48] {
+    pub fn to_bytes(self) -> [u8; 48] {
         let mut bytes = [0; 48];
         let (id, user) = bytes.split_at_mut(self.id.len());
         id.copy_from_slice(&self.id);
@@ -31,7 +31,7 @@ impl SessionKey {
     }
 
     /// Reads [`SessionKey::to_bytes`]; `None` for other keys.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<SessionKey> {
+    pub fn from_bytes(bytes: &[u8]) -> Option<SessionKey> {
         let (id, user) = bytes.split_first_chunk()?;
         let user = user.try_into().ok()?;
         Some(SessionKey { id: *id, user })

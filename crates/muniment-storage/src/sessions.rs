@@ -404,6 +404,11 @@ impl Session {
         &self.head
     }
 
+    /// The statements that were done, with their results.
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
     /// The result of a statement, if it was done.
     pub fn result(&self, statement: i32) -> Option<&[u8]> {
         let behind = self.runs.partition_point(|r| r.first <= statement);
@@ -589,6 +594,20 @@ impl Store {
             n += 1;
         }
         Ok(n)
+    }
+
+    /// Adds to records of sessions in one commit, without anything else.
+    ///
+    /// # Errors
+    /// As a commit's.
+    pub fn remember(
+        &self,
+        change: &SessionChange,
+        interrupt: &dyn Interrupt,
+    ) -> Result<crate::CommitId> {
+        let mut stage = crate::commit::stage::Stage::new(self.inner.door.opening()?);
+        stage.session(change);
+        self.inner.commit(stage, Announce::Door, interrupt, |_| {})
     }
 
     /// Forgets sessions that have expired, in one commit. Does nothing if the door is closed, because

@@ -281,6 +281,13 @@ impl Store {
         catalog.collections(db).cloned().collect()
     }
 
+    /// The sharded collections whose ranges have come or gone, or do so now.
+    pub fn with_foreign_rows(&self) -> Vec<Arc<Collection>> {
+        let catalog = self.inner.catalog.read();
+        let all = catalog.databases().flat_map(|db| catalog.collections(db));
+        all.filter(|c| c.may_have_foreign_rows()).cloned().collect()
+    }
+
     /// The databases that have a collection, sorted.
     pub fn databases(&self) -> Vec<String> {
         let catalog = self.inner.catalog.read();
@@ -310,6 +317,19 @@ impl Store {
         interrupt: &'s dyn Interrupt,
     ) -> Result<WriteUnit<'s>> {
         self.write_unit_by(collection, interrupt, |gate| gate.share(interrupt))
+    }
+
+    /// Keeps a collection as it is until what this returns is dropped: no DDL, and no change of what this shard owns of
+    /// it.
+    ///
+    /// # Errors
+    /// What `interrupt` says while it waits for DDL.
+    pub fn keep_still(
+        &self,
+        collection: &Collection,
+        interrupt: &dyn Interrupt,
+    ) -> Result<impl Drop + use<>> {
+        collection.ddl.share(interrupt)
     }
 
     /// As [`Store::write_unit`], for work in the background, which does not wait.

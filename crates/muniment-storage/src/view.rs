@@ -3,6 +3,8 @@
 use crate::collection::{Collection, number_of};
 use crate::index::Index;
 use crate::keys::{self, KeyRange};
+use crate::owned_rows::{OwnedRows, Rows};
+use crate::placement::Owned;
 use crate::transaction::{Merged, Overlay};
 use crate::unit::record_of;
 use crate::watch::closed;
@@ -27,6 +29,10 @@ pub struct Snapshot {
     settled: Option<Arc<Overlay>>,
     /// The writes of a transaction itself, up to some statement.
     own: Option<(Arc<Overlay>, u32)>,
+    /// Which rows of sharded collections it shows.
+    rows: Rows,
+    /// The ranges of one sharded collection that are asked for; all if `None`.
+    within: Option<Arc<[Owned]>>,
 }
 
 /// A snapshot for the look-up of one document. It costs less than a [`Snapshot`].
@@ -59,6 +65,8 @@ pub struct DocCursor {
     /// The view is kept beside the cursor, because the versions that it is about to read must stay. An
     /// error is returned again by each call.
     inner: Result<(Box<dyn Cursor>, Snapshot)>,
+    /// Which rows are shown, if there are others.
+    owned: Option<OwnedRows>,
 }
 
 /// A cursor over index entries in key order.
@@ -71,6 +79,8 @@ pub struct IndexCursor {
     /// Set by a backward seek: the end of the keys that begin with the sought one. An entry with exactly
     /// this key is passed over, because it lies beyond the target.
     end: Option<Vec<u8>>,
+    /// Which rows are shown, if there are others, and the collection.
+    owned: Option<(OwnedRows, u32)>,
 }
 
 impl Glance<'_> {
@@ -94,7 +104,16 @@ impl Glance<'_> {
             settled: None,
             own: None,
         };
-        seen.find_by_id_key(collection, &collection.id_key(id))
+        let found = seen.find_by_id_key(collection, &collection.id_key(id))?;
+        let placement = match collection.may_have_foreign_rows() {
+            true => collection.placement(),
+            false => None,
+        };
+        let owned = placement.and_then(|p| OwnedRows::of(p, Rows::Owned, self.timestamp(), None));
+        match owned {
+            Some(mut owned) => Ok(found.filter(|(_, doc)| owned.shows(doc))),
+            None => Ok(found),
+        }
     }
 }
 
@@ -152,6 +171,44 @@ impl Snapshot {
             read_at: None,
             settled: None,
             own: None,
+            rows: Rows::Owned,
+            within: None,
+        }
+    }
+
+    /// The same snapshot for a reader of one sharded collection, which wants only rows of these ranges.
+    pub fn within(self, ranges: Arc<[Owned]>) -> Snapshot {
+        Snapshot {
+            within: Some(ranges),
+            ..self
+        }
+    }
+
+    /// The same snapshot, which shows the rows of sharded collections that this shard owned at a time.
+    pub fn of_owner_at(self, at: Timestamp) -> Snapshot {
+        Snapshot {
+            rows: Rows::OwnedAt(at),
+            ..self
+        }
+    }
+
+    /// The same snapshot, which shows all rows of sharded collections, also those that this shard does not own.
+    pub fn with_foreign_rows(self) -> Snapshot {
+        Snapshot {
+            rows: Rows::All,
+            ..self
+        }
+    }
+
+    /// Which rows of a collection are shown; `None`: all that there are.
+    #[inline]
+    fn owned(&self, collection: &Collection) -> Option<OwnedRows> {
+        match collection.may_have_foreign_rows() || self.within.is_some() {
+            true => {
+                let (placement, time) = (collection.placement()?, self.read_time());
+                OwnedRows::of(placement, self.rows, time, self.within.as_ref())
+            }
+            false => None,
         }
     }
 
@@ -209,7 +266,11 @@ impl Snapshot {
     /// 301 DataCorruptionDetected naming file and offset.
     pub fn get(&self, collection: &Collection, record_key: &[u8]) -> Result<Option<Bytes>> {
         collection.check_usable()?;
-        self.raw_get(collection.id, record_key)
+        let found = self.raw_get(collection.id, record_key)?;
+        match self.owned(collection) {
+            Some(mut owned) => Ok(found.filter(|doc| owned.shows(doc))),
+            None => Ok(found),
+        }
     }
 
     /// The document with this `_id`, with its record key. Always `None` in a time series, which has no
@@ -234,22 +295,35 @@ impl Snapshot {
         collection: &Collection,
         key: &[u8],
     ) -> Result<Option<(Bytes, Bytes)>> {
-        self.seen()?.find_by_id_key(collection, key)
+        let found = self.seen()?.find_by_id_key(collection, key)?;
+        match self.owned(collection) {
+            Some(mut owned) => Ok(found.filter(|(_, doc)| owned.shows(doc))),
+            None => Ok(found),
+        }
     }
 
-    /// The entry of a unique index that has this key.
+    /// The entry of a unique index of the collection that has this key.
     ///
     /// # Errors
     /// As [`Snapshot::get`].
-    pub fn entry(&self, index: &Index, key: &[u8]) -> Result<Option<IndexEntry>> {
+    pub fn entry(
+        &self,
+        collection: &Collection,
+        index: &Index,
+        key: &[u8],
+    ) -> Result<Option<IndexEntry>> {
         let Some(value) = self.raw_get(index.id, key)? else {
             return Ok(None);
         };
         let key = Bytes::copy_from_slice(key);
-        match split_entry(&key, &value, true) {
-            Some(entry) => Ok(Some(entry)),
-            None => Err(malformed(index.id, &key)),
+        let Some(entry) = split_entry(&key, &value, true) else {
+            return Err(malformed(index.id, &key));
+        };
+        if let Some(mut owned) = self.owned(collection) {
+            let doc = self.raw_get(collection.id, &entry.record_key)?;
+            return Ok(doc.is_none_or(|doc| owned.shows(&doc)).then_some(entry));
         }
+        Ok(Some(entry))
     }
 
     /// One raw key of a tree.
@@ -280,6 +354,7 @@ impl Snapshot {
     pub fn docs(&self, collection: &Collection, range: &KeyRange, dir: Direction) -> DocCursor {
         DocCursor {
             inner: self.usable_range(collection, collection.id, range, dir),
+            owned: self.owned(collection),
         }
     }
 
@@ -289,6 +364,7 @@ impl Snapshot {
         let all = self.raw_range(collection.id, Range::default(), Direction::Forward);
         DocCursor {
             inner: all.ok_or_else(closed).map(|all| (all, self.clone())),
+            owned: None,
         }
     }
 
@@ -321,6 +397,7 @@ impl Snapshot {
             index: index.id,
             unique: index.unique(),
             end: None,
+            owned: self.owned(collection).map(|owned| (owned, collection.id)),
         }
     }
 }
@@ -331,9 +408,19 @@ impl DocCursor {
     /// # Errors
     /// 301 DataCorruptionDetected; what stops `operation`, after which the cursor can be used again.
     pub fn next(&mut self, operation: &dyn Interrupt) -> Result<Option<(Bytes, Bytes)>> {
-        match &mut self.inner {
-            Ok((cursor, _)) => cursor.next(operation),
-            Err(e) => Err(e.clone()),
+        let (cursor, _) = match &mut self.inner {
+            Ok(inner) => inner,
+            Err(e) => return Err(e.clone()),
+        };
+        loop {
+            let next = cursor.next(operation)?;
+            let (Some((_, doc)), Some(owned)) = (&next, &mut self.owned) else {
+                return Ok(next);
+            };
+            if owned.shows(doc) {
+                return Ok(next);
+            }
+            owned.passes(operation)?;
         }
     }
 }
@@ -344,6 +431,23 @@ impl IndexCursor {
     /// # Errors
     /// 301 DataCorruptionDetected; what stops `operation`, after which the cursor can be used again.
     pub fn next(&mut self, operation: &dyn Interrupt) -> Result<Option<IndexEntry>> {
+        loop {
+            let next = self.next_of_all(operation)?;
+            let (Some(entry), Some((owned, collection)), Ok((_, snapshot))) =
+                (&next, &mut self.owned, &self.inner)
+            else {
+                return Ok(next);
+            };
+            let doc = snapshot.raw_get(*collection, &entry.record_key)?;
+            if doc.is_none_or(|doc| owned.shows(&doc)) {
+                return Ok(next);
+            }
+            owned.passes(operation)?;
+        }
+    }
+
+    /// The next entry, which may be one of a row that is not shown.
+    fn next_of_all(&mut self, operation: &dyn Interrupt) -> Result<Option<IndexEntry>> {
         let (cursor, _) = match &mut self.inner {
             Ok(inner) => inner,
             Err(e) => return Err(e.clone()),

@@ -292,6 +292,8 @@ codes! {
     334 MechanismUnavailable,
     338 ReshardCollectionInProgress,
     339 NoSuchReshardCollection,
+    340 ReshardCollectionCommitted,
+    341 ReshardCollectionAborted,
     344 AuditingNotEnabled,
     346 ChangeStreamInvalidated,
     347 APIMismatchError,

@@ -105,6 +105,18 @@ impl Within {
     }
 }
 
+/// A UUID as people write it.
+pub fn uuid_text(uuid: &[u8]) -> String {
+    let mut text = String::with_capacity(36);
+    for (i, byte) in uuid.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
 /// The longest beginning of a text that fits into this many bytes.
 pub fn beginning(s: &str, bytes: usize) -> &str {
     let fits = (0..=bytes.min(s.len())).rev().find_map(|end| s.get(..end));
@@ -131,14 +143,7 @@ fn display(v: Value<'_>, within: Within, out: &mut String) {
             Ok(())
         }
         Value::Binary { subtype: 4, bytes } if bytes.len() == 16 => {
-            out.push_str("UUID(\"");
-            for (i, b) in bytes.iter().enumerate() {
-                if matches!(i, 4 | 6 | 8 | 10) {
-                    out.push('-');
-                }
-                let _ = write!(out, "{b:02x}");
-            }
-            out.write_str("\")")
+            write!(out, "UUID(\"{}\")", uuid_text(bytes))
         }
         Value::Binary { subtype, bytes } => {
             let _ = write!(out, "BinData({subtype}, ");

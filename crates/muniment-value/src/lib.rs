@@ -35,12 +35,13 @@ pub use codes::Code;
 pub use collation::Collation;
 pub use error::{Error, Result};
 pub use indexkeys::{IndexKeys, KeyLimits, index_keys};
-pub use json::{JsonMode, beginning};
+pub use json::{JsonMode, beginning, uuid_text};
 pub use oid::new_object_id;
 pub use order::{cmp_docs, cmp_values, values_equal};
 pub use raw::{Doc, DocIter, Elem, Type, Value};
 pub use validate::{
-    MAX_DEPTH, MAX_MESSAGE_DEPTH, nests_deeper, validate, validate_depth, validate_first,
+    MAX_DEPTH, MAX_MESSAGE_DEPTH, MAX_REPLY_DEPTH, nests_deeper, validate, validate_depth,
+    validate_first,
 };
 
 /// The version of MongoDB that the server presents.

@@ -19,6 +19,10 @@ pub const MAX_DEPTH: usize = 180;
 /// Source: MongoDB's default of the `maxBSONDepth` parameter.
 pub const MAX_MESSAGE_DEPTH: usize = 201;
 
+/// The deepest nesting of a server's reply. A document that a pipeline makes may nest as deep as a message, and the reply
+/// wraps it: a router has to read what a client can read.
+pub const MAX_REPLY_DEPTH: usize = MAX_MESSAGE_DEPTH + 20;
+
 /// The least bytes of a document in a document: type, name, length and end.
 const LEVEL: usize = 7;
 
@@ -50,13 +54,13 @@ pub fn validate(bytes: &[u8]) -> Result<Doc<'_>> {
     validate_depth(bytes, MAX_DEPTH)
 }
 
-/// Does the same as [`validate`] with another nesting limit, at most [`MAX_MESSAGE_DEPTH`]. A document
+/// Does the same as [`validate`] with another nesting limit, at most [`MAX_REPLY_DEPTH`]. A document
 /// without sub-documents has depth 1.
 ///
 /// # Errors
 /// Those of [`validate`].
 pub fn validate_depth(bytes: &[u8], max_depth: usize) -> Result<Doc<'_>> {
-    match document(bytes, max_depth.min(MAX_MESSAGE_DEPTH)) {
+    match document(bytes, max_depth.min(MAX_REPLY_DEPTH)) {
         Ok(()) => Ok(Doc::new(bytes)),
         Err(fault) => Err(fault.into_error(bytes.len(), max_depth)),
     }

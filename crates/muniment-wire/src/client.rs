@@ -275,9 +275,9 @@ impl Connection {
         }
         if header.op_code == OP_COMPRESSED {
             decompress(message, &mut self.plain)?;
-            return OpMsg::parse(&self.plain);
+            return OpMsg::parse_reply(&self.plain);
         }
-        OpMsg::parse(message)
+        OpMsg::parse_reply(message)
     }
 
     /// Receives one reply of an exhaust stream. The flag is false with the last one.

@@ -8,7 +8,9 @@
 
 use crate::docwriter::DocWriter;
 use crate::frame::{Header, MAX_MESSAGE_SIZE, OP_MSG, i32_at, next_request_id, set_i32};
-use muniment_value::{Code, Doc, Error, MAX_MESSAGE_DEPTH, Result, validate_depth};
+use muniment_value::{
+    Code, Doc, Error, MAX_MESSAGE_DEPTH, MAX_REPLY_DEPTH, Result, validate_depth,
+};
 use std::ops::Deref;
 
 /// Flag bit 0: the last four bytes are the CRC-32C of all before them.
@@ -147,9 +149,14 @@ impl ExactSizeIterator for DocSeq<'_> {}
 
 /// The document that starts at `at`, validated.
 pub(crate) fn cut_document(bytes: &[u8], at: usize) -> Result<Doc<'_>> {
+    cut_within(bytes, at, MAX_MESSAGE_DEPTH)
+}
+
+/// As [`cut_document`], for a document that nests at most so deep.
+fn cut_within(bytes: &[u8], at: usize, max_depth: usize) -> Result<Doc<'_>> {
     let len = i32_at(bytes, at).and_then(|n| usize::try_from(n).ok());
     match len.and_then(|n| bytes.get(at..at.checked_add(n)?)) {
-        Some(doc) => validate_depth(doc, MAX_MESSAGE_DEPTH),
+        Some(doc) => validate_depth(doc, max_depth),
         None => Err(Error::new(
             Code::InvalidBSON,
             format!("document at offset {at} of the message is longer than what is left"),
@@ -175,6 +182,18 @@ impl<'a> OpMsg<'a> {
     /// 40431 (a sequence twice), 40432 (unknown kind), 40433 (a field both in the body and a
     /// sequence), 40587 (no body), 22 InvalidBSON.
     pub fn parse(message: &'a [u8]) -> Result<OpMsg<'a>> {
+        OpMsg::parse_within(message, MAX_MESSAGE_DEPTH)
+    }
+
+    /// As [`OpMsg::parse`], for a server's reply, which may nest deeper than what servers take.
+    ///
+    /// # Errors
+    /// As [`OpMsg::parse`].
+    pub fn parse_reply(message: &'a [u8]) -> Result<OpMsg<'a>> {
+        OpMsg::parse_within(message, MAX_REPLY_DEPTH)
+    }
+
+    fn parse_within(message: &'a [u8], max_depth: usize) -> Result<OpMsg<'a>> {
         let header = Header::parse(message).ok_or_else(|| malformed("message without a header"))?;
         if header.op_code != OP_MSG {
             return Err(malformed(format!(
@@ -204,7 +223,7 @@ impl<'a> OpMsg<'a> {
             message.len()
         };
         let sections = message.get(SECTIONS_AT..end).unwrap_or_default();
-        let (body, sequences) = parse_sections(sections)?;
+        let (body, sequences) = parse_sections(sections, max_depth)?;
         Ok(OpMsg {
             header,
             flags,
@@ -244,7 +263,7 @@ fn verify_checksum(message: &[u8]) -> Result<usize> {
     Ok(at)
 }
 
-fn parse_sections(sections: &[u8]) -> Result<(Doc<'_>, Sequences<'_>)> {
+fn parse_sections(sections: &[u8], max_depth: usize) -> Result<(Doc<'_>, Sequences<'_>)> {
     let mut body = None;
     let mut sequences = Sequences::NONE;
     let mut at = 0;
@@ -255,7 +274,7 @@ fn parse_sections(sections: &[u8]) -> Result<(Doc<'_>, Sequences<'_>)> {
                 if body.is_some() {
                     return Err(Error::location(40430, "Multiple body sections in message"));
                 }
-                let doc = cut_document(sections, at)?;
+                let doc = cut_within(sections, at, max_depth)?;
                 at += doc.byte_len();
                 body = Some(doc);
             }

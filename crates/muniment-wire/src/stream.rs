@@ -100,13 +100,19 @@ impl Stream {
 
     /// Waits until the socket has something to read, or has ended; false after `limit`.
     pub fn wait_for_bytes(&self, limit: Duration) -> bool {
+        Stream::wait_for_any(std::iter::once(self), limit)
+    }
+
+    /// Waits until one of these sockets has something to read, or has ended; false after `limit`.
+    pub fn wait_for_any<'s>(sockets: impl Iterator<Item = &'s Stream>, limit: Duration) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let limit = Timespec {
             tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(limit.subsec_nanos()),
         };
-        let fd = self.as_fd();
-        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).is_ok_and(|n| n > 0)
+        let sockets: Vec<_> = sockets.map(AsFd::as_fd).collect();
+        let watched = sockets.iter().map(|fd| PollFd::new(fd, PollFlags::IN));
+        poll(&mut watched.collect::<Vec<_>>(), Some(&limit)).is_ok_and(|n| n > 0)
     }
 
     /// Reads the bytes as they come from the network, without waiting: on a connection that nothing is read

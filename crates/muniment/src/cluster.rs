@@ -85,14 +85,33 @@ impl Plan {
             port: number("port", 27017, u16::MAX)?,
             dir: dir.map_or_else(|| PathBuf::from("muniment-cluster"), PathBuf::from),
         };
-        let last = u32::from(plan.port) + 1 + u32::from(plan.shards) * u32::from(plan.members);
-        match last <= u32::from(u16::MAX) {
+        match plan.last_port() <= u32::from(u16::MAX) {
             true => Ok(plan),
             false => Err(format!(
                 "--port {} leaves too few ports after it",
                 plan.port
             )),
         }
+    }
+
+    /// The last one of the ports that the cluster takes.
+    fn last_port(&self) -> u32 {
+        u32::from(self.port) + 1 + u32::from(self.shards) * u32::from(self.members)
+    }
+
+    /// Refuses ports that other servers have, which would be taken for servers of the cluster.
+    fn check_ports(&self) -> Result<(), String> {
+        let all = (u32::from(self.port)..=self.last_port()).filter_map(|p| u16::try_from(p).ok());
+        for port in all {
+            std::net::TcpListener::bind(("127.0.0.1", port)).map_err(|e| {
+                format!(
+                    "cannot listen on port {port}: {e}; the cluster takes the ports {} to {}, and --port names the first",
+                    self.port,
+                    self.last_port()
+                )
+            })?;
+        }
+        Ok(())
     }
 }
 
@@ -274,6 +293,7 @@ fn is_asked_to_end(signals: &libc::sigset_t) -> bool {
 fn run(plan: &Plan) -> Result<(), String> {
     let signals = block_signals();
     let began = Instant::now();
+    plan.check_ports()?;
     let mut all = Processes(Vec::new());
     let config = all.set(plan, "config", "--configsvr", &[plan.port + 1])?;
     let mut shards = Vec::new();

@@ -89,6 +89,8 @@ const WITHOUT_RIGHTS: [&str; 16] = [
 const COMMANDS: &str = "
 {_mergeAuthzCollections: 1, tempUsersCollection: 'NS', db: '', drop: false}
 {_mergeAuthzCollections: 1, tempRolesCollection: 'NS', db: '', drop: true}
+{_balancerState: 1}
+{_changesUpTo: 1, time: Timestamp(1, 1)}
 {_clusterAccounts: 1}
 {_clusterCommit: 1, transaction: {}, participants: []}
 {_clusterDecision: 1, transaction: {}}
@@ -97,7 +99,21 @@ const COMMANDS: &str = "
 {_replSetExport: 1}
 {_replSetHandOver: 1, to: 1}
 {_replSetStream: 1}
+{_shardChanges: 'COLL', uuid: UUID('00000000-0000-4000-8000-000000000000'), range: [], after: Timestamp(1, 1)}
+{_shardClean: 'COLL', uuid: UUID('00000000-0000-4000-8000-000000000000')}
+{_shardCopy: 'COLL', uuid: UUID('00000000-0000-4000-8000-000000000000'), lane: 0, number: 0}
+{_shardGive: 'COLL', uuid: UUID('00000000-0000-4000-8000-000000000000'), id: UUID('00000000-0000-4000-8000-000000000000'), range: []}
+{_shardLeaveDatabase: 1, left: true}
+{_shardMerge: 'COLL', operand: {into: 'COLL'}}
+{_shardNote: 'COLL', uuid: UUID('00000000-0000-4000-8000-000000000000'), o: {}}
+{_shardOut: 'COLL', step: ''}
 {_shardPlace: 'COLL', uuid: UUID('00000000-0000-4000-8000-000000000000')}
+{_shardReceive: 'COLL', uuid: UUID('00000000-0000-4000-8000-000000000000'), id: UUID('00000000-0000-4000-8000-000000000000'), step: ''}
+{_shardRename: 'COLL', to: 'd', uuid: UUID('00000000-0000-4000-8000-000000000000'), at: Timestamp(1, 1)}
+{_shardRows: 'COLL', uuid: UUID('00000000-0000-4000-8000-000000000000'), range: []}
+{_shardSessions: 'COLL', uuid: UUID('00000000-0000-4000-8000-000000000000'), range: []}
+{_shardSizes: 1, namespaces: []}
+{_shardSplitPoints: 'COLL', keyPattern: {a: 1}, min: {a: 1}, max: {a: 2}}
 {_shardStatement: 1, number: NumberLong(1), statement: 0}
 {aggregate: 'COLL', pipeline: [], cursor: {}}
 {aggregate: 'COLL', pipeline: [{$changeStream: {}}], cursor: {}}
@@ -131,6 +147,7 @@ const COMMANDS: &str = "
 {bulkWrite: 1, ops: [{insert: 0, document: {}}], nsInfo: [{ns: 'NS'}]}
 {bulkWrite: 1, ops: [{update: 0, filter: {}, updateMods: {$set: {a: 1}}}], nsInfo: [{ns: 'NS'}]}
 {bulkWrite: 1, ops: [{delete: 0, filter: {}}], nsInfo: [{ns: 'NS'}]}
+{cleanupOrphaned: 'NS'}
 {cloneCollectionAsCapped: 'COLL', toCollection: 'd', size: 4096}
 {collMod: 'COLL', validator: {}}
 {collMod: 'COLL', viewOn: 'd', pipeline: []}
@@ -185,6 +202,7 @@ const COMMANDS: &str = "
 {getLog: 'global'}
 {getMore: NumberLong('5'), collection: 'COLL'}
 {getParameter: '*'}
+{getShardVersion: 'NS'}
 {grantPrivilegesToRole: 'x', privileges: [{resource: {db: 'own', collection: ''}, actions: ['find']}]}
 {grantRolesToRole: 'x', roles: [{role: 'read', db: 'own'}]}
 {grantRolesToUser: 'x', roles: [{role: 'read', db: 'own'}]}

@@ -127,3 +127,20 @@ fn wrong_words_are_told() {
         assert!(told.contains(what), "{told}");
     }
 }
+
+#[test]
+fn ports_of_others_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = other.local_addr().unwrap().port();
+    let out = Command::new(testkit::binary())
+        .args(["cluster", "--port", &port.to_string(), "--dir"])
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    assert!(!out.status.success());
+    let told = String::from_utf8_lossy(&out.stderr).into_owned();
+    let wanted = format!("cannot listen on port {port}");
+    assert!(told.contains(&wanted) && told.contains("--port"), "{told}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}

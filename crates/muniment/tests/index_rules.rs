@@ -109,13 +109,13 @@ const CHANGED: &str = "
 hidden: true | 0 0 2 0 0 0 0 0 0
 hidden: true then hidden: false | 0 0 2 0 0 0 0 0 0
 hidden: 1 | 0 0 2 0 0 0 0 0 0
-expireAfterSeconds: 5 | 0 72 72 0 0 0 0 72 72
-expireAfterSeconds: 0 | 0 72 72 0 0 0 0 72 72
-expireAfterSeconds: NaN | 0 72 72 0 0 0 0 72 72
-expireAfterSeconds: 1e300 | 0 72 72 0 0 0 0 72 72
+expireAfterSeconds: 5 | 0 72 72 0 0 72 0 72 72
+expireAfterSeconds: 0 | 0 72 72 0 0 72 0 72 72
+expireAfterSeconds: NaN | 0 72 72 0 0 72 0 72 72
+expireAfterSeconds: 1e300 | 0 72 72 0 0 72 0 72 72
 expireAfterSeconds: -1 | 72 72 72 72 72 72 72 72 72
 expireAfterSeconds: 'off' | 14 14 14 14 14 14 14 14 14
-expireAfterSeconds: 5 then expireAfterSeconds: 6 | 0 72 72 0 0 0 0 72 72
+expireAfterSeconds: 5 then expireAfterSeconds: 6 | 0 72 72 0 0 72 0 72 72
 prepareUnique: true | 0 0 72 0 0 0 72 72 72
 prepareUnique: false | 0 0 0 0 0 0 0 0 0
 prepareUnique: true then unique: true | 0 0 72 0 0 0 72 72 72
@@ -123,7 +123,7 @@ prepareUnique: true then prepareUnique: false | 0 0 72 0 0 0 72 72 72
 prepareUnique: true then hidden: true then unique: true | 0 0 72 0 0 0 72 72 72
 unique: true | 72 72 0 72 72 72 72 72 72
 unique: false | 2 2 2 2 2 2 2 2 2
-hidden: true, expireAfterSeconds: 7 | 0 72 72 0 0 0 0 72 72
+hidden: true, expireAfterSeconds: 7 | 0 72 72 0 0 72 0 72 72
 hidden: true, prepareUnique: true | 72 72 2 72 72 72 72 72 72
 sparse: true | 40415 40415 40415 40415 40415 40415 40415 40415 40415
 ";

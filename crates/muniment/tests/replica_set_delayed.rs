@@ -82,7 +82,15 @@ fn a_delayed_member_has_what_is_so_old() {
         let d = reply.as_doc();
         let secondary = matches!(d.get("secondary"), Some(Value::Bool(true)));
         let delay = d.get("secondaryDelaySecs").and_then(number::to_i64_exact);
-        (secondary && delay == Some(DELAY)).then_some(())
+        // The primary delays nothing until it has heard that the member has joined.
+        let status = set
+            .connect(first)
+            .command("admin", &doc! { "replSetGetStatus": 1 });
+        let status = status.ok()?;
+        let members = status.as_doc().get_array("members")?;
+        let last = members.values().nth(2)?.as_doc()?;
+        let heard = last.get_str("stateStr") == Some("SECONDARY");
+        (secondary && heard && delay == Some(DELAY)).then_some(())
     });
     write_for(&set, 6, 2);
     // The delayed member counts for a write concern once it has the write.

@@ -18,9 +18,16 @@ fn admin(set: &Set, i: usize, command: &DocBuf) -> Result<DocBuf> {
     set.connect(i).command("admin", command)
 }
 
+/// What a member replies. One that begins anew closes its connections, and is asked again.
+fn asked(set: &Set, i: usize, command: &DocBuf) -> DocBuf {
+    set.until("it does not reply", || {
+        set.connect(i).command_raw("admin", command).ok()
+    })
+}
+
 /// The configuration that a member uses.
 fn config(set: &Set, i: usize) -> DocBuf {
-    let reply = admin(set, i, &doc! { "replSetGetConfig": 1 }).unwrap();
+    let reply = asked(set, i, &doc! { "replSetGetConfig": 1 });
     reply.as_doc().get_doc("config").unwrap().to_buf()
 }
 
@@ -44,12 +51,9 @@ fn force(set: &Set, i: usize, members: &[DocBuf]) {
     admin(set, i, &doc! { "replSetReconfig": next, "force": true }).unwrap();
 }
 
-/// The member's status. A member that begins anew closes its connections.
+/// The member's status.
 fn status(set: &Set, i: usize) -> DocBuf {
-    let asked = doc! { "replSetGetStatus": 1 };
-    set.until("it does not tell its state", || {
-        set.connect(i).command_raw("admin", &asked).ok()
-    })
+    asked(set, i, &doc! { "replSetGetStatus": 1 })
 }
 
 /// Makes this member lead.

@@ -1,26 +1,11 @@
 //! A router before shards of real servers: everything that concerns databases that are whole on one shard.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use muniment_value::{Doc, DocBuf, Value};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Value, doc};
 use muniment_wire::Connection;
 use std::time::{Duration, Instant};
+use testkit::ask::{fails, run};
 use testkit::{Cluster, Server, ServerOptions, Set, shell};
-
-fn run(c: &mut Connection, db: &str, cmd: &str) -> DocBuf {
-    let reply = c.command(db, &shell(cmd));
-    let reply = reply.unwrap_or_else(|e| panic!("{db}: {cmd}: {e}"));
-    assert!(
-        reply.as_doc().get("writeErrors").is_none(),
-        "{cmd}: {reply:?}"
-    );
-    reply
-}
-
-fn fails(c: &mut Connection, db: &str, cmd: &str, code: i32) -> String {
-    let e = c.command(db, &shell(cmd)).expect_err(cmd);
-    assert_eq!(e.code().0, code, "{cmd}: {e}");
-    e.message().to_string()
-}
 
 fn text<'d>(d: Doc<'d>, name: &str) -> &'d str {
     d.get_str(name).unwrap_or_default()
@@ -248,7 +233,7 @@ fn cursors_are_continued_and_ended_where_they_are() {
         .unwrap();
     let open = open.get_doc("open").unwrap().get("total").unwrap();
     assert_eq!(open.as_i64_exact(), Some(0));
-    // A change stream waits on the shard.
+    // A change stream waits on the shards.
     let stream = run(
         &mut c,
         "d",
@@ -400,12 +385,127 @@ fn an_election_on_a_shard_loses_no_retryable_write() {
     });
 }
 
+/// Settings of the cluster are in force on every shard, also on one that is added later.
+#[test]
+fn what_is_set_holds_on_all_shards() {
+    let cluster = Cluster::prepare(2, 1, 1, &[]);
+    let mut c = cluster.connect();
+    let add = |c: &mut Connection, shard: usize| {
+        let add = doc! { "addShard": cluster.shards[shard].address() };
+        c.command("admin", &add).unwrap();
+    };
+    add(&mut c, 0);
+    // What the set had before it became a shard goes.
+    let mut late = cluster.shards[1].connect(0);
+    run(
+        &mut late,
+        "admin",
+        "{setDefaultRWConcern: 1, defaultReadConcern: {level: 'majority'}}",
+    );
+    fails(
+        &mut c,
+        "admin",
+        "{setDefaultRWConcern: 1, defaultWriteConcern: {w: 0}}",
+        2,
+    );
+    let set = "{setDefaultRWConcern: 1, defaultWriteConcern: {w: 1, wtimeout: 4321}}";
+    let reply = run(&mut c, "admin", set);
+    assert_eq!(text(reply.as_doc(), "defaultWriteConcernSource"), "global");
+    let images = "{setClusterParameter: {changeStreamOptions: {preAndPostImages: {expireAfterSeconds: 77}}}}";
+    run(&mut c, "admin", images);
+    add(&mut c, 1);
+    let mut all = vec![cluster.config.connect(0), c];
+    all.extend(cluster.shards.iter().map(|shard| shard.connect(0)));
+    for c in &mut all {
+        let concerns = run(c, "admin", "{getDefaultRWConcern: 1}");
+        let concerns = concerns.as_doc();
+        let write = concerns.get_doc("defaultWriteConcern").unwrap();
+        assert_eq!(
+            write.get("wtimeout").and_then(|v| v.as_i64_exact()),
+            Some(4321)
+        );
+        assert_eq!(text(concerns, "defaultReadConcernSource"), "implicit");
+        let images = run(c, "admin", "{getClusterParameter: 'changeStreamOptions'}");
+        let shown = images.as_doc().to_display();
+        assert!(shown.contains("expireAfterSeconds: 77"), "{shown}");
+    }
+}
+
+#[test]
+fn reads_go_to_the_member_with_the_tags() {
+    let cluster = Cluster::start(1, 3, 1);
+    let set = &cluster.shards[0];
+    let mut c = cluster.connect();
+    let insert = "{insert: 'c', documents: [{_id: 1}], writeConcern: {w: 3}}";
+    run(&mut c, "d", insert);
+    let primary = set.primary();
+    let tagged = (primary + 1) % 3;
+    let mut direct = set.connect(primary);
+    let config = run(&mut direct, "admin", "{replSetGetConfig: 1}");
+    let config = config.as_doc().get_doc("config").unwrap();
+    let mut changed = DocBuf::new();
+    for e in config {
+        match e.name() {
+            "version" => changed.append("version", e.value().as_i64_exact().unwrap() + 1),
+            "members" => {
+                let members = e.value().as_array().unwrap().values();
+                let members = members.enumerate().map(|(i, m)| {
+                    let mut member = DocBuf::new();
+                    let fields = m.as_doc().unwrap().iter();
+                    for field in fields.filter(|f| f.name() != "tags") {
+                        member.append_elem(field);
+                    }
+                    let usage = if i == tagged { "reports" } else { "all" };
+                    member.append("tags", doc! { "use": usage });
+                    member
+                });
+                changed.append("members", members.collect::<ArrayBuf>())
+            }
+            _ => changed.append_elem(e),
+        };
+    }
+    direct
+        .command("admin", &doc! { "replSetReconfig": changed })
+        .unwrap();
+    let mut member_for = |preference: &str| {
+        let explain = format!("{{explain: {{find: 'c'}}, $readPreference: {preference}}}");
+        let reply = run(&mut c, "d", &explain);
+        let info = reply.as_doc().get_doc("serverInfo").unwrap();
+        let port = info.get("port").and_then(|v| v.as_i64_exact()).unwrap();
+        let ends = format!(":{port}");
+        (0..3).position(|i| set.host(i).ends_with(&ends)).unwrap()
+    };
+    let reports = "tags: [{use: 'reports'}]";
+    // The router asks the members what they are every ten seconds.
+    let hears = || (member_for(&format!("{{mode: 'nearest', {reports}}}")) == tagged).then_some(());
+    set.until("the router has heard of the tags", hears);
+    for mode in ["secondary", "secondaryPreferred", "nearest"] {
+        let preference = format!("{{mode: '{mode}', {reports}}}");
+        let chosen = [(); 6].map(|()| member_for(&preference));
+        assert_eq!(chosen, [tagged; 6], "{mode}");
+    }
+    assert_eq!(
+        member_for(&format!("{{mode: 'primaryPreferred', {reports}}}")),
+        primary
+    );
+    let other = (primary + 2) % 3;
+    let first_that_is = "{mode: 'secondary', tags: [{use: 'nothing'}, {use: 'all'}]}";
+    assert_eq!([(); 4].map(|()| member_for(first_that_is)), [other; 4]);
+    // All are near, unless this machine is busy.
+    set.until("all members are asked", || {
+        let mut seen: Vec<usize> = (0..9).map(|_| member_for("{mode: 'nearest'}")).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        (seen == [0, 1, 2]).then_some(())
+    });
+}
+
 #[test]
 fn a_set_that_is_none_of_ours_is_told_so() {
     let cluster = Cluster::start(1, 1, 1);
     let mut c = cluster.connect();
     let config = format!("{{addShard: '{}', name: 'x'}}", cluster.config.address());
-    // The set of the configuration cannot be a shard yet.
+    // The set of the configuration becomes a shard in another way.
     fails(&mut c, "admin", &config, 96);
     // A database that is on two shards could not be told apart.
     let other = Set::named("s9", 1, &ServerOptions::new().arg("--shardsvr"));
@@ -419,7 +519,7 @@ fn a_set_that_is_none_of_ours_is_told_so() {
         &format!("{{addShard: '{}'}}", other.address()),
         96,
     );
-    assert!(why.contains("'both'"), "{why}");
+    assert!(why.message().contains("'both'"), "{why}");
     run(&mut other.connect(0), "both", "{dropDatabase: 1}");
     run(
         &mut other.connect(0),
@@ -449,7 +549,7 @@ fn a_set_that_is_none_of_ours_is_told_so() {
 
 /// What would be right on a part of the cluster alone, or on the wrong shard, is refused.
 #[test]
-fn what_needs_several_shards_is_refused() {
+fn what_a_router_answers_itself_or_refuses() {
     let cluster = Cluster::start(2, 1, 1);
     let mut c = cluster.connect();
     run(&mut c, "admin", "{enableSharding: 'a', primaryShard: 's0'}");
@@ -457,21 +557,6 @@ fn what_needs_several_shards_is_refused() {
     for db in ["a", "b"] {
         run(&mut c, db, "{insert: 'c', documents: [{_id: 1, n: 1}]}");
     }
-    let aggregate = |stage: &str| format!("{{aggregate: 'c', pipeline: [{stage}], cursor: {{}}}}");
-    for stage in [
-        "{$out: {db: 'b', coll: 'o'}}",
-        "{$merge: {into: {db: 'b', coll: 'c'}}}",
-    ] {
-        fails(&mut c, "a", &aggregate(stage), 20);
-    }
-    let reduce = "{mapReduce: 'c', map: 'function() { emit(1, 1) }', reduce: 'function(k, v) { return 1 }', out: {replace: 'o', db: 'b'}}";
-    fails(&mut c, "a", reduce, 20);
-    assert!(c.find_all("b", &shell("{find: 'o'}")).unwrap().is_empty());
-    run(&mut c, "a", &aggregate("{$out: 'o'}"));
-    assert_eq!(c.find_all("a", &shell("{find: 'o'}")).unwrap().len(), 1);
-    let all =
-        "{aggregate: 1, pipeline: [{$changeStream: {allChangesForCluster: true}}], cursor: {}}";
-    fails(&mut c, "admin", all, 20);
     // The router's own operations, which killOp ends, too, and its sessions.
     let own = "{aggregate: 1, pipeline: [{$currentOp: {}}], cursor: {batchSize: 1}}";
     let own = c.find_all("admin", &shell(own)).unwrap();
@@ -483,19 +568,75 @@ fn what_needs_several_shards_is_refused() {
     // Errors of the router's own tell a time, too.
     let e = c.command_raw("local", &shell("{find: 'c'}")).unwrap();
     assert!(e.as_doc().get("operationTime").is_some(), "{e:?}");
-    fails(
+    // A set of one has no secondary, whatever its tags.
+    let tags = "$readPreference: {mode: 'secondary', tags: [{dc: 'east'}]}, maxTimeMS: 200";
+    fails(&mut c, "a", &format!("{{find: 'c', {tags}}}"), 50);
+    let stale = "{find: 'c', $readPreference: {mode: 'nearest', maxStalenessSeconds: 5}}";
+    fails(&mut c, "a", stale, 160);
+    for preference in [
+        "{mode: 'primaryPreferred', tags: [{dc: 'east'}]}",
+        "{mode: 'secondaryPreferred', tags: [{dc: 'east'}], maxStalenessSeconds: 90}",
+    ] {
+        run(
+            &mut c,
+            "a",
+            &format!("{{find: 'c', $readPreference: {preference}}}"),
+        );
+    }
+    // A mongos or mongod of MongoDB says so in its greeting, and is sent away.
+    let greeting = "{hello: 1, internalClient: {minWireVersion: 0, maxWireVersion: 25}}";
+    for c in [
         &mut c,
-        "admin",
-        "{setDefaultRWConcern: 1, defaultWriteConcern: {w: 1}}",
-        20,
+        &mut cluster.config.connect(0),
+        &mut cluster.shards[0].connect(0),
+    ] {
+        fails(c, "admin", greeting, 188);
+    }
+    // A cursor's batches come one after the other, if the client wants that.
+    let docs: ArrayBuf = (0..50).map(|i| doc! { "_id": i }).collect();
+    c.command("a", &doc! { "insert": "many", "documents": docs })
+        .unwrap();
+    let first = run(&mut c, "a", "{find: 'many', batchSize: 10}");
+    let id = first.as_doc().get_doc("cursor").and_then(|d| d.get("id"));
+    let id = id.and_then(|v| v.as_i64_exact()).unwrap();
+    let next = doc! { "getMore": id, "collection": "many", "batchSize": 10 };
+    c.send_exhaust("a", &next).unwrap();
+    let mut more = Vec::new();
+    while more.last() != Some(&false) {
+        more.push(c.recv_exhaust().unwrap().1);
+    }
+    assert!(more.len() >= 4, "{more:?}");
+    // Where nobody has to log in, a client may.
+    let user = "{createUser: 'u', pwd: 'secret', roles: []}";
+    run(&mut c, "admin", user);
+    let first = Value::Binary {
+        subtype: 0,
+        bytes: b"n,,n=u,r=abcdefghijklmnopqrstuvwx",
+    };
+    let login = doc! { "saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": first };
+    cluster.connect().command("admin", &login).unwrap();
+    // What is wrong in a command is told by the router as by a server.
+    fails(&mut c, "a", "{killCursors: 'c', cursors: ['x']}", 14);
+    fails(&mut c, "a", "{profile: 1}", 2);
+    run(&mut c, "a", "{profile: 0, slowms: 5000}");
+    let slow = run(&mut c, "a", "{profile: -1}");
+    assert_eq!(
+        slow.as_doc().get("slowms").and_then(|v| v.as_i64_exact()),
+        Some(5000)
     );
-    let tags = "$readPreference: {mode: 'secondary', tags: [{dc: 'east'}]}";
-    fails(&mut c, "a", &format!("{{find: 'c', {tags}}}"), 20);
     run(
         &mut c,
         "a",
-        "{find: 'c', $readPreference: {mode: 'primaryPreferred', tags: [{}]}}",
+        "{createIndexes: 'c', indexes: [{key: {z: 1}, name: 'z', sparse: true}, {key: {b: 1}, name: 'b', sparse: true}]}",
     );
+    let old = "{validateDBMetadata: 1, apiParameters: {version: '1', strict: true}, db: 'a'}";
+    let old = run(&mut c, "admin", old);
+    let errors = old.as_doc().get_array("apiVersionErrors").unwrap();
+    let names: Vec<_> = errors
+        .values()
+        .map(|v| text(v.as_doc().unwrap(), "errmsg").to_string())
+        .collect();
+    assert!(names.len() == 2 && names[0].contains("name z"), "{names:?}");
     // What the cluster knows of itself stays.
     fails(&mut c, "config", "{dropDatabase: 1}", 20);
     fails(&mut c, "config", "{drop: 'databases'}", 20);

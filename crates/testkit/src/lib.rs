@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod ask;
 mod certs;
 mod cluster;
 mod damage;
@@ -26,7 +27,7 @@ pub use load::Load;
 pub use power::{layer, materialise, probe};
 pub use request::{endless, op_query, request_bytes};
 pub use script::run_script;
-pub use server::{Server, ServerOptions, ask_to_end, binary, freeze, thaw};
+pub use server::{Server, ServerOptions, ask_to_end, binary, end_at_once, freeze, thaw};
 pub use set::Set;
 pub use shell::{shell, shell_text, shell_value};
 

@@ -166,9 +166,28 @@ pub fn binary() -> PathBuf {
 }
 
 /// Stops a running server's process (SIGSTOP), which it does not notice. If the test crashes, the process
-/// still ends.
+/// still ends. On a busy machine the threads go on for a while after the signal; this waits until they stand still.
 pub fn freeze(pid: u32) {
     signal(pid, libc::SIGSTOP);
+    let until = Instant::now() + Duration::from_secs(5);
+    while !stands_still(pid) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether all threads of a process are stopped.
+fn stands_still(pid: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return true;
+    };
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The state comes after the name, which is in parentheses.
+        let state = stat
+            .rsplit_once(')')
+            .map_or("", |(_, rest)| rest.trim_start());
+        state.is_empty() || state.starts_with(['T', 't', 'Z', 'X'])
+    })
 }
 
 /// Lets a stopped process continue (SIGCONT).
@@ -179,6 +198,12 @@ pub fn thaw(pid: u32) {
 /// Asks a process to end (SIGTERM), without waiting for it.
 pub fn ask_to_end(pid: u32) {
     signal(pid, libc::SIGTERM);
+}
+
+/// Kills a running server's process (SIGKILL) while the server is borrowed elsewhere. [`Server::kill9`] has to be called
+/// before it is started again.
+pub fn end_at_once(pid: u32) {
+    signal(pid, libc::SIGKILL);
 }
 
 fn signal(pid: u32, number: libc::c_int) {

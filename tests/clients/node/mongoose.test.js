@@ -88,9 +88,13 @@ test('sessions: bulkWrite, abort, snapshot', async () => {
 test('Model.watch, resumed with hydrated documents', { timeout: 20_000 }, async () => {
   const stream = User.watch([{ $match: { operationType: { $ne: 'invalidate' } } }], { fullDocument: 'updateLookup' });
   const opened = stream.next();
-  const marker = setInterval(() => User.updateOne({ name: 'marker' }, { $inc: { n: 1 } }, { upsert: true }).exec(), 20);
+  const marks = [];
+  const mark = () => marks.push(User.updateOne({ name: 'marker' }, { $inc: { n: 1 } }, { upsert: true }).exec());
+  const marker = setInterval(mark, 20);
   await opened;
   clearInterval(marker);
+  // What is still under way must not come between the events below.
+  await Promise.all(marks);
   const user = await User.create({ name: 'watched' });
   user.n = 3;
   await user.save();

@@ -3,12 +3,17 @@
 //! The suite's checkout is outside of the repository. The repository has the ratchet, which is the list of
 //! the tests that pass (`tests/conformance/passing.txt`). If a test in it fails, the run fails. A test in it
 //! that no longer exists is reported but is not a failure, since the suite changes.
+//!
+//! Before a cluster of two shards (`--sharded`) the same tests have to pass, but for those in
+//! `differing-sharded.txt`. With `--divided` there are three shards, and each collection is divided over them: the
+//! run only reports, since most of what fails then expects an order that such a collection does not have.
 
 mod ratchet;
 
 use crate::clients::venv_with;
 use crate::run::{cargo, check, root, target_dir};
-use crate::server::{SET, Server};
+use crate::server::Server;
+use crate::unified::deployment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -70,6 +75,22 @@ struct Options {
     update: bool,
     /// Whether to run against a replica set of one.
     set: bool,
+    /// Whether to run against a router before shards.
+    sharded: bool,
+    /// Whether the collections of the tests are divided over these.
+    divided: bool,
+}
+
+impl Options {
+    /// The deployment that the tests run against.
+    fn topology(&self) -> &'static str {
+        match (self.set, self.divided, self.sharded) {
+            (true, ..) => "replicaset",
+            (_, true, _) => "divided",
+            (.., true) => "sharded",
+            _ => "single",
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,12 +111,8 @@ pub fn run(args: &[String]) -> Result<(), String> {
         true => "passing-set.txt",
         false => "passing.txt",
     });
-    let kept = match std::fs::read_to_string(&ratchet_file) {
-        Ok(text) => {
-            ratchet::parse(&text).map_err(|e| format!("{}: {e}", ratchet_file.display()))?
-        }
-        Err(_) => BTreeSet::new(),
-    };
+    let kept = read_ids(&ratchet_file)?;
+    let differing_file = root().join("tests/conformance/differing-sharded.txt");
 
     let binary = match &options.binary {
         Some(binary) => std::path::absolute(binary).map_err(|e| e.to_string())?,
@@ -111,24 +128,74 @@ pub fn run(args: &[String]) -> Result<(), String> {
     }
 
     report(&results, options.depth);
-    if options.causes {
+    if options.causes || options.divided {
         report_causes(&results);
+    }
+    if options.divided {
+        return Ok(());
     }
     let passed = |id: &String| matches!(results.get(id), Some((Outcome::Passed, _)));
     let in_scope = |id: &String| folders.iter().any(|f| within(id, f)) && !left_out(id);
+    if options.sharded {
+        let differing = read_ids(&differing_file)?;
+        if options.update {
+            let differ = |id: &&String| in_scope(id) && results.contains_key(*id) && !passed(id);
+            let differ = kept.iter().filter(differ).cloned().collect();
+            return update_reasons(&differing_file, in_scope, differ);
+        }
+        let scope = kept
+            .iter()
+            .filter(|id| in_scope(id) && !differing.contains(*id));
+        let scope: Vec<&String> = scope.collect();
+        let new = differing.iter().filter(|id| passed(id));
+        return compare(&results, &scope, new.count());
+    }
     if options.update {
         let mut ids: BTreeSet<String> = kept.into_iter().filter(|id| !in_scope(id)).collect();
         ids.extend(results.keys().filter(|id| passed(id)).cloned());
-        std::fs::write(&ratchet_file, ratchet::render(&ids))
-            .map_err(|e| format!("{}: {e}", ratchet_file.display()))?;
-        println!("ratchet: {} tests written", ids.len());
-        return Ok(());
+        return write_ids(&ratchet_file, ratchet::PASSING, &ids);
     }
     let scope: Vec<&String> = kept.iter().filter(|id| in_scope(id)).collect();
     let new = results
         .keys()
         .filter(|id| passed(id) && !kept.contains(*id));
     compare(&results, &scope, new.count())
+}
+
+/// The ids in a file; none if there is no file.
+fn read_ids(file: &Path) -> Result<BTreeSet<String>, String> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => ratchet::parse(&text).map_err(|e| format!("{}: {e}", file.display())),
+        Err(_) => Ok(BTreeSet::new()),
+    }
+}
+
+/// Writes the ids that differ into the file: each keeps its reason. Ids out of scope stay as they are.
+fn update_reasons(
+    file: &Path,
+    in_scope: impl Fn(&String) -> bool,
+    mut differ: BTreeSet<String>,
+) -> Result<(), String> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let mut reasons =
+        ratchet::parse_reasons(&text).map_err(|e| format!("{}: {e}", file.display()))?;
+    for (_, ids) in &mut reasons {
+        ids.retain(|id| !in_scope(id) || differ.remove(id));
+    }
+    reasons.push((ratchet::UNEXPLAINED.to_owned(), differ));
+    reasons.retain(|(_, ids)| !ids.is_empty());
+    let count: usize = reasons.iter().map(|(_, ids)| ids.len()).sum();
+    std::fs::write(file, ratchet::render_reasons(ratchet::DIFFERING, &reasons))
+        .map_err(|e| format!("{}: {e}", file.display()))?;
+    println!("{}: {count} tests written", file.display());
+    Ok(())
+}
+
+fn write_ids(file: &Path, head: &str, ids: &BTreeSet<String>) -> Result<(), String> {
+    std::fs::write(file, ratchet::render(head, ids))
+        .map_err(|e| format!("{}: {e}", file.display()))?;
+    println!("{}: {} tests written", file.display(), ids.len());
+    Ok(())
 }
 
 /// The folders that are to run, all of which the suite has.
@@ -203,8 +270,21 @@ fn parse(args: &[String]) -> Result<Options, String> {
             "--causes" => options.causes = true,
             "--update" => options.update = true,
             "--set" => options.set = true,
+            "--sharded" => options.sharded = true,
+            "--divided" => options.divided = true,
             other => return Err(format!("conformance does not know '{other}'")),
         }
+    }
+    if [options.set, options.sharded, options.divided]
+        .iter()
+        .filter(|given| **given)
+        .count()
+        > 1
+    {
+        return Err("--set, --sharded and --divided are different deployments: give one".into());
+    }
+    if options.divided && options.update {
+        return Err("there is no list of what differs with --divided".into());
     }
     if options.suite.as_os_str().is_empty() {
         return Err("--suite PATH is needed: a checkout of documentdb/functional-tests".into());
@@ -236,7 +316,8 @@ fn run_suite(
     std::fs::write(&record, "").map_err(|e| format!("{}: {e}", record.display()))?;
     let log_file = std::fs::File::create(&log).map_err(|e| e.to_string())?;
     let log_errors = log_file.try_clone().map_err(|e| e.to_string())?;
-    let mut server = Server::start_with(binary, if options.set { SET } else { &[] })?;
+    let mut servers = deployment(options.topology(), binary)?;
+    let server = servers.last_mut().ok_or("there is no server")?;
     println!(
         "{} against {}: {}",
         options.suite.display(),
@@ -250,7 +331,7 @@ fn run_suite(
         .stderr(log_errors);
     let child = pytest.spawn().map_err(|e| format!("pytest: {e}"))?;
     let started = Instant::now();
-    let status = watch(child, &mut server, &record)?;
+    let status = watch(child, server, &record)?;
     println!(
         "pytest ended after {} s ({status}); its output is in {}",
         started.elapsed().as_secs(),
@@ -302,7 +383,13 @@ fn pytest(options: &Options, folders: &[&str], venv: &Path, uri: &str) -> Comman
                  --timeout {TEST_SECONDS} --timeout-method signal"
             ),
         )
-        .env("PYTEST_PLUGINS", "conformance_recorder")
+        .env(
+            "PYTEST_PLUGINS",
+            match options.divided {
+                true => "conformance_recorder,conformance_divided",
+                false => "conformance_recorder",
+            },
+        )
         .env("PYTHONPATH", root().join("tests/conformance"))
         .stdin(Stdio::null());
     pytest

@@ -32,6 +32,10 @@ const THREAD_LOCALS: &[(&str, &str)] = &[
         "the pool that a worker belongs to, which it tells when it blocks",
     ),
     (
+        "crates/muniment-op/src/simulated.rs",
+        "the simulator that a thread lives in",
+    ),
+    (
         "crates/muniment-query/src/expr/arena.rs",
         "arenas and buffers that are used again",
     ),

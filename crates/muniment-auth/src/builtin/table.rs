@@ -340,7 +340,7 @@ const CLUSTER_MONITOR_ROLE: Role = Role {
         ),
         (
             On::Databases,
-            Actions::of(&[CollStats, DbStats, IndexStats, UseUUID]),
+            Actions::of(&[CollStats, DbStats, GetShardVersion, IndexStats, UseUUID]),
         ),
         (On::Collection("system.profile"), Actions::of(&[Find])),
         (

@@ -38,13 +38,24 @@ pub(crate) struct Shown {
     pub before: Image,
     /// `showExpandedEvents`.
     pub expanded: bool,
+    /// The shard's number in the tokens of events: see [`Place::shard`].
+    pub shard: u64,
     /// Only events of entries that are not older than this show documents as they were before the
     /// change; in milliseconds since 1970.
     pub images_since_ms: i64,
 }
 
 /// Looks up a document as it is now, by its collection and its `_id`.
-pub(crate) type Lookup<'l> = dyn Fn(&Named, Value<'_>) -> Result<Option<Bytes>> + 'l;
+pub(crate) type Lookup<'l> = dyn Fn(&Named, Value<'_>) -> Result<Looked> + 'l;
+
+/// A document as it is now.
+pub(crate) enum Looked {
+    /// The document, or `None` if there is none.
+    Here(Option<Bytes>),
+    /// The collection is divided or gone from here, so another shard may have the document. The router
+    /// that merges the stream looks for it: the event has the collection's UUID in its place.
+    Elsewhere,
+}
 
 /// An event.
 pub(crate) struct Event {
@@ -103,16 +114,7 @@ fn kind<'o>(op: &'o Operation, scope: &Scope, expanded: bool) -> Option<Kind<'o>
         Some(Value::Binary { bytes, .. }) => <[u8; 16]>::try_from(bytes).ok(),
         _ => None,
     };
-    let (name, is_expanded) = match command.name() {
-        "drop" => ("drop", false),
-        "renameCollection" => ("rename", false),
-        "dropDatabase" => ("dropDatabase", false),
-        "create" => ("create", true),
-        "createIndexes" => ("createIndexes", true),
-        "dropIndexes" => ("dropIndexes", true),
-        "collMod" => ("modify", true),
-        _ => return None,
-    };
+    let (name, is_expanded) = event_of(command.name())?;
     if is_expanded && !expanded {
         return None;
     }
@@ -134,6 +136,23 @@ fn kind<'o>(op: &'o Operation, scope: &Scope, expanded: bool) -> Option<Kind<'o>
         o,
         o2: note.get_doc("o2").unwrap_or(Doc::EMPTY),
         uuid,
+    })
+}
+
+/// The event of a command that changes the catalog, and whether it is one of `showExpandedEvents`.
+fn event_of(command: &str) -> Option<(&'static str, bool)> {
+    Some(match command {
+        "drop" => ("drop", false),
+        "renameCollection" => ("rename", false),
+        "dropDatabase" => ("dropDatabase", false),
+        "create" => ("create", true),
+        "createIndexes" => ("createIndexes", true),
+        "dropIndexes" => ("dropIndexes", true),
+        "collMod" => ("modify", true),
+        "shardCollection" => ("shardCollection", true),
+        "refineCollectionShardKey" => ("refineCollectionShardKey", true),
+        "reshardCollection" => ("reshardCollection", true),
+        _ => return None,
     })
 }
 
@@ -174,11 +193,12 @@ fn ns_doc(namespace: &str) -> [(&str, Value<'_>); 2] {
     ]
 }
 
-/// Appends `documentKey`, the `_id` of a document.
-fn append_key(event: &mut DocBuf, doc: Doc<'_>) {
-    match doc.get("_id") {
-        Some(id) => event.append("documentKey", [("_id", id)]),
-        None => event.append("documentKey", Doc::EMPTY),
+/// Appends `documentKey`: the `_id` of the document, in a sharded collection after the shard key.
+fn append_key(event: &mut DocBuf, op: &Operation, doc: Doc<'_>) {
+    match (&op.key, doc.get("_id")) {
+        (Some(key), _) => event.append("documentKey", Doc::new(key)),
+        (None, Some(id)) => event.append("documentKey", [("_id", id)]),
+        (None, None) => event.append("documentKey", Doc::EMPTY),
     };
 }
 
@@ -237,6 +257,7 @@ pub(crate) fn next_event(
         let place = Place {
             at: entry.at,
             is_event: true,
+            shard: shown.shard,
             index: u32::try_from(first + *from).unwrap_or(u32::MAX),
             invalidates: false,
         };
@@ -355,49 +376,70 @@ fn render(
         What::Insert { doc } => {
             event.append("fullDocument", Doc::new(doc));
             event.append("ns", ns_doc(kind.namespace));
-            append_key(&mut event, Doc::new(doc));
+            append_key(&mut event, op, Doc::new(doc));
         }
         What::Replace { doc } => {
             event.append("fullDocument", Doc::new(doc));
             show_before(&mut event)?;
             event.append("ns", ns_doc(kind.namespace));
-            append_key(&mut event, Doc::new(doc));
+            append_key(&mut event, op, Doc::new(doc));
         }
         What::Delete { id } => {
             show_before(&mut event)?;
             event.append("ns", ns_doc(kind.namespace));
-            event.append("documentKey", id_doc(id));
+            append_key(&mut event, op, id_doc(id).as_doc());
         }
         What::Update { id, diff: d } => {
             let key = id_doc(id);
-            let full = match (shown.full, before) {
-                (Full::After(Image::Off), _) => None,
-                (Full::After(_), Some(b)) => Some(Some(after(b, d)?)),
-                (Full::After(Image::Required), None) => {
-                    return Err(missing("post-image", "update", &event));
-                }
-                (Full::After(_), None) => Some(None),
-                (Full::Lookup, _) => {
-                    let id = key.as_doc().get("_id");
-                    let found = op.of.as_ref().zip(id).map(|(of, id)| lookup(of, id));
-                    Some(found.transpose()?.flatten())
-                }
-            };
-            if let Some(full) = full {
-                match &full {
-                    Some(doc) => event.append("fullDocument", Doc::new(doc)),
-                    None => event.append("fullDocument", Value::Null),
-                };
-            }
+            let full = full_of((op, before), d, shown, lookup, &event)?;
+            append_full(&mut event, full, kind.uuid.unwrap_or_default());
             show_before(&mut event)?;
             event.append("ns", ns_doc(kind.namespace));
-            event.append("documentKey", key);
+            append_key(&mut event, op, key.as_doc());
             let description = diff::describe(Doc::new(d))?;
             event.append("updateDescription", description.to_doc(shown.expanded));
         }
         What::Note { .. } => note(&mut event, kind, shown.expanded),
     }
     Ok(event)
+}
+
+/// The document that an update's event has as `fullDocument`, if it has any. `before` is the document
+/// before the update, if it is known.
+fn full_of(
+    (op, before): (&Operation, Option<&Bytes>),
+    difference: &[u8],
+    shown: &Shown,
+    lookup: &Lookup<'_>,
+    event: &DocBuf,
+) -> Result<Option<Looked>> {
+    Ok(match (shown.full, before) {
+        (Full::After(Image::Off), _) => None,
+        (Full::After(_), Some(b)) => Some(Looked::Here(Some(after(b, difference)?))),
+        (Full::After(Image::Required), None) => {
+            return Err(missing("post-image", "update", event));
+        }
+        (Full::After(_), None) => Some(Looked::Here(None)),
+        (Full::Lookup, _) => {
+            let What::Update { id, .. } = &op.what else {
+                return Ok(None);
+            };
+            let key = id_doc(id);
+            let id = key.as_doc().get("_id");
+            let found = op.of.as_ref().zip(id).map(|(of, id)| lookup(of, id));
+            Some(found.unwrap_or(Ok(Looked::Here(None)))?)
+        }
+    })
+}
+
+fn append_full(event: &mut DocBuf, full: Option<Looked>, uuid: [u8; 16]) {
+    let (subtype, bytes) = (4, &uuid);
+    match full {
+        None => return,
+        Some(Looked::Here(Some(doc))) => event.append("fullDocument", Doc::new(&doc)),
+        Some(Looked::Here(None)) => event.append("fullDocument", Value::Null),
+        Some(Looked::Elsewhere) => event.append("fullDocument", Value::Binary { subtype, bytes }),
+    };
 }
 
 /// Appends the fields of a change of a view.
@@ -453,6 +495,10 @@ fn note(event: &mut DocBuf, kind: &Kind<'_>, expanded: bool) {
         "create" => {
             event.append("ns", namespace());
             event.append("nsType", "collection");
+            event.append("operationDescription", rest());
+        }
+        "shardCollection" | "refineCollectionShardKey" | "reshardCollection" => {
+            event.append("ns", namespace());
             event.append("operationDescription", rest());
         }
         "createIndexes" => {

@@ -57,6 +57,9 @@ pub(crate) struct Feed {
     ring: Mutex<Ring>,
     reader: Mutex<Option<LogEntries>>,
     waiters: Mutex<Waiters>,
+    /// Routers have asked whether something has happened up to here, as a timestamp. It is changed
+    /// with `waiters` locked.
+    asked: AtomicU64,
     /// The number of entries that were read from the log.
     count: AtomicU64,
 }
@@ -90,8 +93,32 @@ struct Waiters {
 struct Waiter {
     scope: Scope,
     after: Timestamp,
+    /// See [`Waits::told`].
+    told: Timestamp,
     thread: Thread,
     called: AtomicBool,
+}
+
+/// What a stream waits for.
+pub(crate) struct Waits<'w> {
+    pub scope: &'w Scope,
+    /// Entries up to here are known to the stream.
+    pub after: Timestamp,
+    /// The router that merges the stream with those of other shards was told of everything up to here.
+    /// If it asks for more (see [`Feed::ask`]), the wait ends. The latest time if no router does.
+    pub told: Timestamp,
+}
+
+#[cfg(test)]
+impl<'w> Waits<'w> {
+    /// What a stream waits for that no router merges.
+    pub(crate) fn alone(scope: &'w Scope, after: Timestamp) -> Waits<'w> {
+        Waits {
+            scope,
+            after,
+            told: Timestamp::MAX,
+        }
+    }
 }
 
 /// The entries after a place, as far as memory has them.
@@ -237,6 +264,7 @@ impl Feed {
                 who_asks || (e.at > ring.looked && waiters.all.values().any(waits))
             };
             let wanted = ring.wanted
+                || ring.kept < self.asked()
                 || majority.is_none() && ring.later(ring.kept).any(|(e, _)| concerns(e));
             ring.looked = ring.until;
             ring.wanted = wanted;
@@ -280,20 +308,36 @@ impl Feed {
         Ok(())
     }
 
-    /// Waits until there may be an entry of `scope` later than `after`, the operation has to end,
-    /// or the time is `until`.
+    /// Wakes the streams that a router merges, if they have not come so far: the majority has
+    /// everything up to this time.
+    pub(crate) fn ask(&self, up_to: Timestamp) {
+        let waiters = self.waiters.lock();
+        self.asked.fetch_max(up_to.0, SeqCst);
+        let late = waiters.all.values();
+        let late = late.filter(|w| w.told < up_to);
+        late.for_each(|w| w.call());
+    }
+
+    /// Routers have asked whether something has happened up to here.
+    pub(crate) fn asked(&self) -> Timestamp {
+        Timestamp(self.asked.load(SeqCst))
+    }
+
+    /// Waits until there may be an entry that the stream waits for, the operation has to end, or the
+    /// time is `until`.
     pub(crate) fn wait(
         self: &Arc<Self>,
         store: &Arc<Store>,
-        scope: &Scope,
-        after: Timestamp,
+        waits: &Waits<'_>,
         op: &Arc<OpContext>,
         until: Instant,
     ) {
+        let (scope, after) = (waits.scope, waits.after);
         let sleep = Sleep::begin(&**op);
         let waiter = Arc::new(Waiter {
             scope: scope.clone(),
             after,
+            told: waits.told,
             thread: sleep.thread().clone(),
             called: AtomicBool::new(false),
         });
@@ -322,7 +366,8 @@ impl Feed {
             };
             let mut told = ring.later(after).take_while(|(e, _)| e.at <= until);
             let missed = told.any(|(e, _)| scope.may_concern(e));
-            (me, missed || ring.after > after)
+            let asked = self.asked() > waits.told;
+            (me, missed || asked || ring.after > after)
         };
         let waits = || !waiter.called.load(SeqCst) && op.check().is_ok();
         while !missed && waits() && Instant::now() < until {

@@ -12,6 +12,7 @@
 
 mod event;
 pub(crate) mod feed;
+mod merging;
 mod moved;
 pub(crate) mod scope;
 mod shared;
@@ -27,9 +28,10 @@ use crate::run::current::CurrentOp;
 use crate::source::Source;
 use crate::verbs::aggregate::AggregateRequest;
 use crate::verbs::aggregate::link::Link;
-use muniment_query::stage::change_stream::{ChangeStreamSpec, SPLIT, check_behind};
+pub use merging::{EventTokens, mark_before, read_token};
+use muniment_query::stage::change_stream::{ChangeStreamSpec, SHARD, SPLIT, check_behind};
 use muniment_query::{Clocks, Pipeline, QueryContext};
-use muniment_value::{ArrayBuf, Code, Elem, Error, Result};
+use muniment_value::{ArrayBuf, Code, Doc, Elem, Error, Result};
 use scope::Scope;
 pub(crate) use shared::Changes;
 use split::Splitter;
@@ -56,6 +58,12 @@ pub(crate) fn open_changes(
 ) -> Result<Cursor> {
     let spec = ChangeStreamSpec::parse(stage)?;
     check_behind(request.pipeline)?;
+    if spec.shard.is_some() && !request.member {
+        return Err(Error::new(
+            Code::InvalidOptions,
+            format!("{SHARD} is for a cluster's own members"),
+        ));
+    }
     let scope = watched(engine, request, &spec)?;
     let collation = request.collation.clone().unwrap_or_default();
     let current = CurrentOp::new(op);
@@ -65,20 +73,7 @@ pub(crate) fn open_changes(
         clocks: Clocks::NowAndCluster,
         ..query_context(op, request.let_, collation)?.with_operation(current.clone())
     };
-    let (mut stages, mut splits) = (ArrayBuf::new(), false);
-    for v in request.pipeline.values().skip(1) {
-        let first = v.as_doc().and_then(|d| d.first());
-        match first.filter(|e| e.name() == SPLIT) {
-            Some(e) if e.value().as_doc().is_some_and(|d| d.is_empty()) => splits = true,
-            Some(_) => {
-                return Err(Error::location(
-                    7_182_800,
-                    format!("{SPLIT} spec should be an empty object"),
-                ));
-            }
-            None => drop(stages.push(v)),
-        }
-    }
+    let (stages, splits) = stages_of(request.pipeline)?;
     let pipeline = Pipeline::parse(stages.as_doc(), &ctx)?;
     let link = Link::new(engine, &current, request)?;
     let newest = match engine.store.majority() {
@@ -96,14 +91,10 @@ pub(crate) fn open_changes(
             Some(_) => engine.store.wait_for_majority(start.position(), &**op)?,
         }
     }
-    if start.fragments > 0 && !splits {
-        return Err(Error::new(
-            Code::ChangeStreamFatalError,
-            format!(
-                "cannot resume stream; the resume token is of a part of an event, which only \
-                 a stream with {SPLIT} has"
-            ),
-        ));
+    // If a router has the other stages, it checks that itself.
+    let elsewhere = spec.shard.is_some() && spec.full_document == Some("updateLookup");
+    if !elsewhere {
+        check_parts(start.fragments, splits)?;
     }
     // With a collation, `$match` may hold different strings equal, so no kind of event is left out.
     let wanted = match &request.collation {
@@ -114,11 +105,86 @@ pub(crate) fn open_changes(
     let state = source.tail();
     let stream = pipeline.open(Box::new(source), &link.runtime()?)?;
     let stream = match splits {
-        true => Box::new(Splitter::new(stream, state.clone(), start.fragments)),
+        true => {
+            let told = state.clone();
+            Box::new(Splitter::new(
+                stream,
+                move |t: Doc<'_>| told.gives(t),
+                start.fragments,
+            ))
+        }
         false => stream,
     };
     op.watches_changes();
     Ok(Cursor::of_stream(&request.namespace(), None, stream, current).with_tail(state))
+}
+
+/// The stages of a stream's pipeline between the first one and the one that splits large events, and
+/// whether there is such a one.
+///
+/// # Errors
+/// 7182800 if that has options.
+pub fn stages_of(pipeline: Doc<'_>) -> Result<(ArrayBuf, bool)> {
+    let (mut stages, mut splits) = (ArrayBuf::new(), false);
+    for v in pipeline.values().skip(1) {
+        let first = v.as_doc().and_then(|d| d.first());
+        match first.filter(|e| e.name() == SPLIT) {
+            Some(e) if e.value().as_doc().is_some_and(|d| d.is_empty()) => splits = true,
+            Some(_) => {
+                return Err(Error::location(
+                    7_182_800,
+                    format!("{SPLIT} spec should be an empty object"),
+                ));
+            }
+            None => drop(stages.push(v)),
+        }
+    }
+    Ok((stages, splits))
+}
+
+/// Checks whether a stream of an event's part can be resumed.
+///
+/// # Errors
+/// 280 ChangeStreamFatalError.
+pub fn check_parts(had: u32, splits: bool) -> Result<()> {
+    if had == 0 || splits {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::ChangeStreamFatalError,
+        format!(
+            "cannot resume stream; the resume token is of a part of an event, which only a stream \
+             with {SPLIT} has"
+        ),
+    ))
+}
+
+/// Checks whether anybody may watch this. `namespace` is what the command names.
+///
+/// # Errors
+/// 72 InvalidOptions, 73 InvalidNamespace.
+pub fn check_watched(db: &str, collection: Option<&str>, all: bool, namespace: &str) -> Result<()> {
+    let refused = |what: &str| {
+        Err(Error::new(
+            Code::InvalidNamespace,
+            format!("$changeStream may not be opened on the internal {what}"),
+        ))
+    };
+    if all && (db != "admin" || collection.is_some()) {
+        return Err(Error::new(
+            Code::InvalidOptions,
+            format!(
+                "A $changeStream with 'allChangesForCluster:true' may only be opened on the 'admin' \
+                 database, and with no collection name; found {namespace}"
+            ),
+        ));
+    }
+    match collection {
+        _ if all => Ok(()),
+        _ if matches!(db, "admin" | "config" | "local") => refused(&format!("{db} database")),
+        Some(c) if c.starts_with("system.") => refused(&format!("{db}.{c} collection")),
+        _ => Ok(()),
+    }
 }
 
 /// The part of the data that a stream watches.
@@ -128,33 +194,12 @@ fn watched(
     spec: &ChangeStreamSpec<'_>,
 ) -> Result<Scope> {
     let (db, collection) = (request.db, request.collection);
-    let refused = |what: &str| {
-        Err(Error::new(
-            Code::InvalidNamespace,
-            format!("$changeStream may not be opened on the internal {what}"),
-        ))
-    };
-    if spec.all {
-        if db != "admin" || collection.is_some() {
-            return Err(Error::new(
-                Code::InvalidOptions,
-                format!(
-                    "A $changeStream with 'allChangesForCluster:true' may only be opened on \
-                     the 'admin' database, and with no collection name; found {}",
-                    request.namespace()
-                ),
-            ));
-        }
-        return Ok(Scope::Cluster);
-    }
-    if matches!(db, "admin" | "config" | "local") {
-        return refused(&format!("{db} database"));
+    // Routers watch which shards there are.
+    if !(request.member && db == "config") {
+        check_watched(db, collection, spec.all, &request.namespace())?;
     }
     if let Some(c) = collection {
         let namespace = format!("{db}.{c}");
-        if c.starts_with("system.") {
-            return refused(&format!("{namespace} collection"));
-        }
         let source = Source::now(&engine.store, &namespace)?;
         if source.is_view_like() {
             let kind = match source {
@@ -167,5 +212,5 @@ fn watched(
             ));
         }
     }
-    Ok(Scope::of(db, collection, false))
+    Ok(Scope::of(db, collection, spec.all))
 }

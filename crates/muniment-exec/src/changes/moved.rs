@@ -6,12 +6,16 @@
 //! steps, in MongoDB's order.
 
 use bytes::Bytes;
-use muniment_storage::{LogEntry, Operation, Timestamp, What};
+use muniment_storage::{LogEntry, Operation, Timestamp, What, Whole};
 use muniment_value::{Doc, doc};
 use std::borrow::Cow;
 
-/// The operations of an entry as streams show them.
+/// The operations of an entry as streams show them. A move between shards changes no document: what was written on one
+/// shard is written on another one, or deleted where it was.
 pub(super) fn steps(entry: &LogEntry) -> Cow<'_, [Operation]> {
+    if entry.whole == Whole::Moved {
+        return Cow::Borrowed(&[]);
+    }
     let told = match &entry.ops[..] {
         [op] if op.of.is_none() => moved(op, entry.at),
         _ => None,

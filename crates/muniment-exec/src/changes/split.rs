@@ -3,35 +3,34 @@
 //! A part has some of the event's fields, the token with the part's number, and `splitEvent:
 //! {fragment, of}`.
 
-use super::stream::State;
 use super::token::Token;
 use bytes::Bytes;
 use muniment_query::DocStream;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 /// The most bytes of a part: the size of a document in a reply, with room for the token and the
 /// number.
 const MOST: usize = (16 << 20) + (8 << 10);
 
 /// The stage that divides large events.
-pub(super) struct Splitter {
+pub(super) struct Splitter<G> {
     source: Box<dyn DocStream>,
-    state: Arc<State>,
+    /// Is told the token of each part that is given.
+    gives: G,
     parts: VecDeque<(DocBuf, Bytes)>,
     /// The number of parts of the first event that are not given.
     skip: u32,
     most: usize,
 }
 
-impl Splitter {
+impl<G> Splitter<G> {
     /// Runs over the other stages of a stream. `skip` parts of the first event have been given to
     /// the client before.
-    pub(super) fn new(source: Box<dyn DocStream>, state: Arc<State>, skip: u32) -> Splitter {
+    pub(super) fn new(source: Box<dyn DocStream>, gives: G, skip: u32) -> Splitter<G> {
         Splitter {
             source,
-            state,
+            gives,
             parts: VecDeque::new(),
             skip,
             most: MOST,
@@ -39,11 +38,11 @@ impl Splitter {
     }
 }
 
-impl DocStream for Splitter {
+impl<G: Fn(Doc<'_>) + Send> DocStream for Splitter<G> {
     fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
             if let Some((token, part)) = self.parts.pop_front() {
-                self.state.gives(token.as_doc());
+                (self.gives)(token.as_doc());
                 return Ok(Some(part));
             }
             let Some(event) = self.source.next()? else {

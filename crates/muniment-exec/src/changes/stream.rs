@@ -1,11 +1,11 @@
 //! A change stream: gives the log's entries after a place as events.
 
-use super::event::{Event, Full, Image, Look, Shown, has, next_event};
-use super::feed::Fetched;
+use super::event::{Event, Full, Image, Look, Looked, Shown, has, next_event};
+use super::feed::{Fetched, Waits};
 use super::moved::steps;
 use super::scope::Scope;
 use super::shared::OwnReader;
-use super::token::{Place, Token};
+use super::token::{Place, Token, number_of};
 use crate::cursor::Tail;
 use crate::database::Database;
 use crate::operation::OpContext;
@@ -38,6 +38,9 @@ pub(super) struct Start {
     /// The event of the token after which the stream begins. It has to be one that the stream would
     /// give; otherwise the stream fails (280).
     sought: Option<Place>,
+    /// The event of a token that names no shard, in a stream that is one shard's part: events up to
+    /// it are left out if this shard has it.
+    perhaps: Option<Place>,
     /// The token after which the stream begins, if the client gave one.
     token: Option<DocBuf>,
     /// The number of parts of the first event that the client has already.
@@ -66,28 +69,60 @@ impl Start {
             ));
         }
         let before = |t: u64| Timestamp(t.saturating_sub(1));
+        let mut start = match (token, spec.start_at) {
+            (Some(t), _) => Start::after(t, spec.shard.map(number_of)),
+            (None, Some(t)) => Start::at(before(t)),
+            (None, None) => Start::at(newest),
+        };
+        start.token = spec.resume_after.or(spec.start_after).map(|d| d.to_buf());
+        Ok(start)
+    }
+
+    /// The beginning after everything up to a time.
+    fn at(position: Timestamp) -> Start {
+        Start {
+            position,
+            behind: Token::high_water(position.plus(1)).place,
+            sought: None,
+            perhaps: None,
+            token: None,
+            fragments: 0,
+        }
+    }
+
+    /// The beginning after a token. `own` is the number of this shard, if the stream is its part of
+    /// one of several shards.
+    fn after(mut t: Token, own: Option<u64>) -> Start {
+        let before = Timestamp(t.place.at.0.saturating_sub(1));
+        match own.filter(|_| t.place.is_event) {
+            // A stream of this server alone gives its events whatever a router calls the server.
+            None => t.place.shard = 0,
+            Some(_) if t.place.shard == 0 => {
+                return Start {
+                    perhaps: Some(t.place),
+                    ..Start::at(before)
+                };
+            }
+            // Events of one time are in the order of the shards.
+            Some(own) if own < t.place.shard => return Start::at(t.place.at),
+            Some(own) if own > t.place.shard => return Start::at(before),
+            Some(_) => {}
+        }
         // With the token of a part, the stream begins before the event, which is made and divided
         // again. The parts that the client has already are then left out.
-        let token = token.map(|mut t| {
-            if t.fragment.is_some() {
-                t.place.is_event = t.place.index > 0;
-                t.place.index = t.place.index.saturating_sub(1);
-            }
-            t
-        });
-        let sought = token.filter(|t| t.place.is_event && t.fragment.is_none());
-        let (position, behind) = match (token, spec.start_at) {
-            (Some(t), _) => (before(t.place.at.0), t.place),
-            (None, Some(t)) => (before(t), Token::high_water(Timestamp(t)).place),
-            (None, None) => (newest, Token::high_water(newest.plus(1)).place),
-        };
-        Ok(Start {
-            position,
-            behind,
-            sought: sought.map(|t| t.place),
-            token: spec.resume_after.or(spec.start_after).map(|d| d.to_buf()),
-            fragments: token.and_then(|t| t.fragment).map_or(0, |n| n + 1),
-        })
+        if t.fragment.is_some() {
+            t.place.is_event = t.place.index > 0;
+            t.place.index = t.place.index.saturating_sub(1);
+        }
+        let sought = t.place.is_event && t.fragment.is_none();
+        Start {
+            position: before,
+            behind: t.place,
+            sought: sought.then_some(t.place),
+            perhaps: None,
+            token: None,
+            fragments: t.fragment.map_or(0, |n| n + 1),
+        }
     }
 }
 
@@ -95,6 +130,8 @@ impl Start {
 pub(super) struct State {
     engine: Arc<Database>,
     scope: Scope,
+    /// It is one shard's part of a stream that a router merges.
+    merged: bool,
     ended: AtomicBool,
     /// The time up to which entries were visible when the batch began.
     newest: AtomicU64,
@@ -129,6 +166,8 @@ struct Told {
     passed: Vec<u8>,
     /// The time of that event's place.
     passed_at: Timestamp,
+    /// Everything up to here was covered by the token of the last batch.
+    replied: Timestamp,
 }
 
 /// The source of a change stream's pipeline.
@@ -139,6 +178,7 @@ pub(super) struct ChangeStream {
     wanted: Wanted,
     behind: Place,
     sought: Option<Place>,
+    perhaps: Option<Place>,
     position: Timestamp,
 }
 
@@ -196,6 +236,7 @@ impl ChangeStream {
             },
             before: image(spec.before_change),
             expanded: spec.expanded,
+            shard: spec.shard.map_or(0, number_of),
             images_since_ms: 0,
         };
         let begins = engine.store.log_begins_after()?;
@@ -205,6 +246,7 @@ impl ChangeStream {
         let state = State {
             engine: engine.clone(),
             scope,
+            merged: spec.shard.is_some(),
             ended: AtomicBool::new(false),
             newest: AtomicU64::new(0),
             told: Mutex::new(Told {
@@ -216,6 +258,7 @@ impl ChangeStream {
                     .clone()
                     .map_or_else(Vec::new, DocBuf::into_bytes),
                 passed_at: start.behind.at,
+                replied: start.position,
             }),
             ahead: Mutex::default(),
         };
@@ -226,6 +269,7 @@ impl ChangeStream {
             wanted,
             behind: start.behind,
             sought: start.sought,
+            perhaps: start.perhaps,
             position: start.position,
         })
     }
@@ -334,6 +378,12 @@ impl ChangeStream {
             {
                 self.sought = None;
             }
+            if let Some(place) = self.perhaps.take_if(|place| entry.at >= place.at)
+                && has(&entry, &state.scope, self.shown.expanded, place)
+            {
+                let shard = self.shown.shard;
+                self.behind = Place { shard, ..place };
+            }
             current = Some((entry, 0));
         }
     }
@@ -381,23 +431,29 @@ impl State {
         told.position = position;
     }
 
-    /// A document as it is now; with other members, as the majority has it. `None` if it does not
-    /// exist, or if its collection has been replaced by another.
-    fn look_up(&self, op: &OpContext, of: &Named, id: Value<'_>) -> Result<Option<Bytes>> {
+    /// A document as it is now; with other members, as the majority has it. There is none if its
+    /// collection has been replaced by another.
+    fn look_up(&self, op: &OpContext, of: &Named, id: Value<'_>) -> Result<Looked> {
         op.check()?;
         let store = &self.engine.store;
-        let Some(collection) = store.collection(&of.namespace) else {
-            return Ok(None);
+        let collection = store.collection(&of.namespace);
+        let collection = collection.filter(|c| c.uuid() == of.uuid);
+        let whole = collection.filter(|c| !self.merged || c.placement().is_none());
+        let Some(collection) = whole else {
+            return Ok(match self.merged {
+                true => Looked::Elsewhere,
+                false => Looked::Here(None),
+            });
         };
         // The documents of a closed collection cannot be read.
-        if collection.uuid() != of.uuid || collection.check_usable().is_err() {
-            return Ok(None);
+        if collection.check_usable().is_err() {
+            return Ok(Looked::Here(None));
         }
         let found = match store.majority_snapshot()? {
             Some(view) => view.find_by_id(&collection, id)?,
             None => store.glance()?.find_by_id(&collection, id)?,
         };
-        Ok(found.map(|(_, doc)| doc))
+        Ok(Looked::Here(found.map(|(_, doc)| doc)))
     }
 }
 
@@ -423,34 +479,42 @@ impl Tail for State {
     }
 
     fn wait(&self, op: &Arc<OpContext>, until: Instant) -> Result<()> {
-        let position = self.told.lock().position;
-        let feed = &self.engine.changes.feed;
-        feed.wait(&self.engine.store, &self.scope, position, op, until);
+        let (position, replied) = {
+            let told = self.told.lock();
+            (told.position, told.replied)
+        };
+        let changes = &self.engine.changes;
+        let waits = Waits {
+            scope: &self.scope,
+            after: position,
+            told: if self.merged { replied } else { Timestamp::MAX },
+        };
+        changes.feed.wait(&self.engine.store, &waits, op, until);
         op.check()
+    }
+
+    fn has_news(&self) -> bool {
+        let told = self.told.lock();
+        let replied = told.replied;
+        self.merged && told.position > replied && self.engine.changes.feed.asked() > replied
     }
 
     fn passes(&self, doc: Doc<'_>) -> Result<()> {
         let mut told = self.told.lock();
-        let found = doc.get_doc("_id");
-        if found.is_none_or(|d| d.as_bytes() != told.given) {
-            let shown = doc.get("_id").map_or("nothing".into(), |v| v.to_display());
-            return Err(Error::new(
-                Code::ChangeStreamFatalError,
-                format!(
-                    "Encountered an event whose _id field, which contains the resume token, was \
-                     modified by the pipeline. Modifying the _id field of an event makes it \
-                     impossible to resume the stream from that point. Only transformations that \
-                     retain the unmodified _id field are allowed. Expected: {} but found: {shown}",
-                    Doc::new(&told.given).to_display()
-                ),
-            ));
-        }
+        check_token(doc, Doc::new(&told.given))?;
         told.passes();
         Ok(())
     }
 
     fn token(&self, drained: bool) -> Option<DocBuf> {
-        let told = self.told.lock();
+        let mut told = self.told.lock();
+        if self.merged && drained {
+            // Other shards may have events of the time at which this one's newest was, or the stream has
+            // ended and the router gives their earlier ones before.
+            told.replied = told.position;
+            return Some(Token::high_water(told.position.plus(1)).to_doc());
+        }
+        told.replied = told.position.minus(1);
         let newest = told.passed_at >= told.position || self.has_ended();
         Some(match newest || !drained {
             true if !told.passed.is_empty() => DocBuf::from_doc(Doc::new(&told.passed)),
@@ -465,6 +529,30 @@ impl Tail for State {
     fn is_change_stream(&self) -> bool {
         true
     }
+}
+
+/// Checks that an event still has its token after all stages.
+///
+/// # Errors
+/// 280 ChangeStreamFatalError.
+pub(super) fn check_token(event: Doc<'_>, given: Doc<'_>) -> Result<()> {
+    let found = event.get_doc("_id");
+    if found.is_some_and(|d| d.as_bytes() == given.as_bytes()) {
+        return Ok(());
+    }
+    let shown = event
+        .get("_id")
+        .map_or("nothing".into(), |v| v.to_display());
+    Err(Error::new(
+        Code::ChangeStreamFatalError,
+        format!(
+            "Encountered an event whose _id field, which contains the resume token, was modified by \
+             the pipeline. Modifying the _id field of an event makes it impossible to resume the \
+             stream from that point. Only transformations that retain the unmodified _id field are \
+             allowed. Expected: {} but found: {shown}",
+            given.to_display()
+        ),
+    ))
 }
 
 /// Error 280 ChangeStreamFatalError, if the token's event is not one that this stream gives.

@@ -3,7 +3,8 @@
 //! The digits have MongoDB 8.0's format (a KeyString of the event's time, a version, the token's
 //! type, the place in a transaction, whether it is an invalidation, and the collection's UUID), so
 //! that tools find the time in a token. MongoDB appends more to distinguish events of the same
-//! time. That is left out, because here no two events have the same time and place.
+//! time. That is left out, because on one server no two events have the same time and place. Events
+//! of several shards may; their tokens have the shard's number after the token's type.
 
 use muniment_storage::Timestamp;
 use muniment_value::{Code, Doc, DocBuf, Error, Put, Result, Type, Value};
@@ -24,8 +25,11 @@ const END: u8 = 0x04;
 const VERSION: u32 = 2;
 /// The type of an event's token. The type of a high-water mark is 0.
 const EVENT: u32 = 128;
-/// The most bytes of a token: a time, four numbers, a UUID, and the bytes before and after them.
-const MOST: usize = 56;
+/// The head of a shard's number: binary data of 8 bytes and subtype 0.
+const SHARD: [u8; 3] = [0x5A, 0x08, 0x00];
+/// The most bytes of a token: a time, four numbers, a shard, a UUID, and the bytes before and after
+/// them.
+const MOST: usize = 68;
 
 /// The position of an event among all events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +38,9 @@ pub(crate) struct Place {
     pub at: Timestamp,
     /// False for a high-water mark, which is before every event of its time.
     pub is_event: bool,
+    /// The shard of the event, if a router merges the events of several: see [`number_of`]. 0 in
+    /// high-water marks, and in the stream of a single server.
+    pub shard: u64,
     /// The position within a transaction.
     pub index: u32,
     /// True for the invalidation that follows the event.
@@ -51,6 +58,17 @@ pub(crate) struct Token {
     pub fragment: Option<u32>,
 }
 
+/// The number of the shard with this name, which is never 0. Events of the same time on different
+/// shards are in the order of these numbers, so a number must be the same at any time and on any
+/// server.
+pub(super) fn number_of(shard: &str) -> u64 {
+    // FNV-1a. A cluster has far too few shards for two of them to get the same one.
+    let mixed = shard.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, b| {
+        (hash ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01B3)
+    });
+    mixed.max(1)
+}
+
 impl Token {
     /// The mark before everything that happens at a time.
     pub(super) fn high_water(at: Timestamp) -> Token {
@@ -58,6 +76,7 @@ impl Token {
             place: Place {
                 at,
                 is_event: false,
+                shard: 0,
                 index: 0,
                 invalidates: false,
             },
@@ -84,6 +103,10 @@ impl Token {
         key.push(&p.at.0.to_be_bytes());
         key.number(VERSION);
         key.number(if p.is_event { EVENT } else { 0 });
+        if p.shard != 0 {
+            key.push(&SHARD);
+            key.push(&p.shard.to_be_bytes());
+        }
         key.number(p.index);
         key.push(&[if p.invalidates { TRUE } else { FALSE }]);
         match &self.uuid {
@@ -222,6 +245,11 @@ fn decode(rest: &mut &[u8]) -> Option<Token> {
         EVENT => true,
         _ => return None,
     };
+    let mut shard = 0;
+    if rest.starts_with(&SHARD) {
+        take(rest, SHARD.len())?;
+        shard = u64::from_be_bytes(take(rest, 8)?.try_into().ok()?);
+    }
     let index = read_number(rest)?;
     let invalidates = match byte(rest)? {
         FALSE => false,
@@ -232,6 +260,7 @@ fn decode(rest: &mut &[u8]) -> Option<Token> {
         place: Place {
             at,
             is_event,
+            shard,
             index,
             invalidates,
         },
@@ -277,6 +306,7 @@ mod tests {
             place: Place {
                 at: Timestamp::new(seconds, 1),
                 is_event: true,
+                shard: 0,
                 index,
                 invalidates,
             },
@@ -309,6 +339,33 @@ mod tests {
         for pair in all.windows(2) {
             assert!(data(pair[0]) < data(pair[1]), "{pair:?}");
             assert!(pair[0].place <= pair[1].place);
+        }
+        for t in all {
+            assert_eq!(Token::parse(t.to_doc().as_doc()).unwrap(), t);
+        }
+    }
+
+    #[test]
+    fn those_of_several_shards_sort_by_time_and_then_by_shard() {
+        let of = |seconds: u32, shard: u64, index: u32| {
+            let mut token = event(seconds, index, false);
+            token.place.shard = shard;
+            token
+        };
+        let (a, b) = (number_of("s0"), number_of("s1"));
+        assert_eq!(a, 0x08D8_FE07_B578_CF96, "the numbers have to last");
+        let (low, high) = (a.min(b), a.max(b));
+        let all = [
+            Token::high_water(Timestamp::new(5, 1)),
+            of(5, low, 0),
+            of(5, low, 70_000),
+            of(5, high, 0),
+            of(5, high, 1),
+            Token::high_water(Timestamp::new(5, 2)),
+        ];
+        for pair in all.windows(2) {
+            assert!(data(pair[0]) < data(pair[1]), "{pair:?}");
+            assert!(pair[0].place < pair[1].place);
         }
         for t in all {
             assert_eq!(Token::parse(t.to_doc().as_doc()).unwrap(), t);

@@ -125,6 +125,14 @@ impl CursorManager {
         }
     }
 
+    /// Whether a cursor on this namespace was opened before a moment.
+    pub fn any_older(&self, namespace: &str, than: Instant) -> bool {
+        let older = |slot: &Slot| slot.created < than && slot.namespace == namespace;
+        self.shards
+            .iter()
+            .any(|shard| shard.lock().values().any(older))
+    }
+
     fn shard(&self, id: i64) -> &Mutex<HashMap<i64, Slot>> {
         &self.shards[(id as u64 % SHARDS as u64) as usize]
     }

@@ -118,9 +118,10 @@ enum Put {
     Row(Row),
 }
 
-/// The part below a cursor that continues after it has come to its end: a stream of the log. It is
-/// told what the cursor does, and tells the cursor when there may be more.
-pub(crate) trait Tail: Send + Sync {
+/// The part below a cursor that continues after it has come to its end: a stream of the log, or of the
+/// logs of several shards. It is told what the cursor does, and tells the cursor when there may be
+/// more.
+pub trait Tail: Send + Sync {
     /// A batch begins. It ends with what is there at this moment, however much arrives meanwhile;
     /// otherwise a busy log would never let it end.
     fn begins(&self) {}
@@ -138,6 +139,12 @@ pub(crate) trait Tail: Send + Sync {
     /// # Errors
     /// The error that ends the operation.
     fn wait(&self, op: &Arc<OpContext>, until: Instant) -> Result<()>;
+
+    /// True if the batch ends now even without documents, because its token tells something that is
+    /// waited for.
+    fn has_news(&self) -> bool {
+        false
+    }
 
     /// The cursor is about to pass on a document.
     ///
@@ -334,7 +341,7 @@ impl Cursor {
     }
 
     /// Makes this cursor continue after its end with what `tail` brings.
-    pub(crate) fn with_tail(mut self, tail: Arc<dyn Tail>) -> Cursor {
+    pub fn with_tail(mut self, tail: Arc<dyn Tail>) -> Cursor {
         self.tail = Some(tail);
         self.flags.tailable = true;
         self.flags.follows = true;

@@ -180,6 +180,9 @@ fn next_batch(
         if end.docs > 0 || end.exhausted || Instant::now() >= until {
             return Ok(end);
         }
+        if cursor.tail.as_ref().is_some_and(|tail| tail.has_news()) {
+            return Ok(end);
+        }
         op.check()?;
         if let Some(tail) = &cursor.tail {
             op.without_ticket(|| op.counters.idle(|| tail.wait(op, until)))??;

@@ -168,7 +168,7 @@ impl OpContext {
         // The booking of the statement before is given back first.
         self.parsed.lock().take();
         let mut share = Share::new(ledger, Account::Commands);
-        let until = Instant::now() + PATIENCE;
+        let until = muniment_op::now() + PATIENCE;
         ledger.wait_for_room(self, until, || share.try_hold_alone(bytes * PARSED))?;
         *self.parsed.lock() = Some(share);
         Ok(())
@@ -220,9 +220,10 @@ impl OpContext {
         })
     }
 
-    /// `$$NOW`: the beginning of the operation in milliseconds since 1970.
+    /// `$$NOW`: the beginning of the operation in milliseconds since 1970, at the router if one has sent it.
     pub fn now_ms(&self) -> i64 {
-        self.now_ms
+        let of_router = self.expectations.get().and_then(|e| e.now_ms);
+        of_router.unwrap_or(self.now_ms)
     }
 
     /// An operation outside any registry, for monitor threads and tests.
@@ -323,13 +324,18 @@ impl OpContext {
     /// # Errors
     /// Those of [`Transaction::view_of`] and [`Store::as_decided`].
     pub(crate) fn view(&self, store: &Store, collection: &Collection) -> Result<Snapshot> {
-        match self.transaction() {
+        let view = match self.transaction() {
             Some(transaction) if transaction.is_undecided(collection) => {
                 self.without_ticket(|| transaction.view_of(collection, self))?
             }
             Some(transaction) => transaction.view_of(collection, self),
             None => self.pinned_view(store, collection),
-        }
+        }?;
+        self.check_seen(collection, view.read_time())?;
+        Ok(match self.ranges_of(collection) {
+            Some(ranges) => view.within(ranges),
+            None => view,
+        })
     }
 
     fn pinned_view(&self, store: &Store, collection: &Collection) -> Result<Snapshot> {
@@ -501,7 +507,7 @@ impl OpContext {
     }
 
     /// Notes that the operation opens a change stream or continues one.
-    pub(crate) fn watches_changes(&self) {
+    pub fn watches_changes(&self) {
         self.changes.store(true, Relaxed);
     }
 

@@ -2,8 +2,9 @@
 
 use super::OpContext;
 use muniment_shard::{Generation, Version};
-use muniment_storage::{Collection, Timestamp, stale};
+use muniment_storage::{Collection, Owned, Placement, Timestamp, snapshot_unavailable, stale};
 use muniment_value::Result;
+use std::sync::Arc;
 
 /// A router's view of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,13 @@ pub struct Expectations {
     pub sharded: Vec<(String, Expected)>,
     /// The router puts the results together with those of other shards.
     pub merges: bool,
+    /// The router asks all shards of the cluster, so each may answer with what it owned at the time of its view. The
+    /// time of the newest change of ranges that the router knows.
+    pub all_shards: Option<Timestamp>,
+    /// The ranges of shard keys of a collection to which the operation is limited: others are done already.
+    pub within: Option<(String, Arc<[Owned]>)>,
+    /// The router's `$$NOW`, which all shards use, in milliseconds since 1970.
+    pub now_ms: Option<i64>,
 }
 
 impl OpContext {
@@ -59,30 +67,96 @@ impl OpContext {
     pub fn check_placement(&self, namespace: &str, found: Option<&Collection>) -> Result<()> {
         match self.expectations.get() {
             None => Ok(()),
-            Some(expectations) => expectations.check(namespace, found),
+            Some(expectations) => {
+                let held = found.and_then(|c| Some((c.uuid(), c.placement()?)));
+                expectations.check(namespace, held.as_ref().map(|(uuid, p)| (*uuid, &**p)))
+            }
+        }
+    }
+
+    /// Whether a sharded collection has come to this shard after a time at which all shards are read. It was sharded
+    /// then, so this shard had nothing of it.
+    pub(crate) fn is_later_than(&self, collection: &Collection, at: Timestamp) -> bool {
+        let all = self
+            .expectations
+            .get()
+            .is_some_and(|e| e.all_shards.is_some());
+        let since = |p: &Placement| Timestamp::new(p.timestamp.t, p.timestamp.i) <= at;
+        all && collection.named_since() > at && collection.placement().is_some_and(|p| since(&p))
+    }
+
+    /// The ranges of a collection to which the operation is limited.
+    pub(crate) fn ranges_of(&self, collection: &Collection) -> Option<Arc<[Owned]>> {
+        let (name, ranges) = self.expectations.get()?.within.as_ref()?;
+        (**name == *collection.name()).then(|| Arc::clone(ranges))
+    }
+
+    /// Checks that a view of a collection, which the operation has opened with this time, has what the router expects:
+    /// ranges may have come or gone since the operation looked the collection up.
+    ///
+    /// # Errors
+    /// 13388 StaleConfig; 246 SnapshotUnavailable if what the shard owned at an older time is gone.
+    #[inline]
+    pub(crate) fn check_seen(&self, collection: &Collection, at: Timestamp) -> Result<()> {
+        match collection.placement() {
+            None if collection.whole_since() > at => Err(snapshot_unavailable()),
+            None => Ok(()),
+            Some(placement) => self.check_seen_of(collection, &placement, at),
+        }
+    }
+
+    fn check_seen_of(
+        &self,
+        collection: &Collection,
+        placement: &Placement,
+        at: Timestamp,
+    ) -> Result<()> {
+        let at = muniment_shard::Timestamp::new(at.seconds(), at.increment());
+        if placement.forgotten() > at && !self.reads_newest() {
+            return Err(snapshot_unavailable());
+        }
+        let Some(expectations) = self.expectations.get() else {
+            return Ok(());
+        };
+        if expectations.all_shards.is_some() {
+            return Ok(());
+        }
+        let (name, held) = (collection.name(), Some((collection.uuid(), placement)));
+        expectations.check(&name, held)?;
+        match at < placement.changed() {
+            true => {
+                let why = "the view is older than the newest change of ranges";
+                Err(stale(&name, held, why))
+            }
+            false => Ok(()),
         }
     }
 }
 
 impl Expectations {
-    fn check(&self, namespace: &str, found: Option<&Collection>) -> Result<()> {
+    /// Compares what is `held` here: the collection's UUID and its placement; `None` if it is not sharded, or not there.
+    fn check(&self, namespace: &str, held: Option<([u8; 16], &Placement)>) -> Result<()> {
         let expected = self.sharded.iter().find(|(name, _)| name == namespace);
-        let placement = found.and_then(|c| Some((c.uuid(), c.placement()?)));
-        let held = placement.as_ref().map(|(uuid, p)| (*uuid, &**p));
-        match (expected, held) {
-            (None, None) => Ok(()),
+        let all = self.all_shards.is_some();
+        let differs = match (expected, held) {
+            (None, None) => return Ok(()),
+            (_, None) if all => return Ok(()),
+            (Some(_), None) => "the collection is not sharded here",
+            (None, Some(_)) => "the collection is sharded",
             (Some((_, expected)), Some((uuid, placement))) => {
-                let is = Expected {
-                    generation: placement.generation(uuid),
-                    version: placement.version,
-                };
-                match is == *expected {
-                    true => Ok(()),
-                    false => Err(stale(namespace, held, "the router knows another version")),
+                let same = placement.generation(uuid) == expected.generation;
+                if same && all {
+                    return Ok(());
+                }
+                if !same || placement.version != expected.version {
+                    "the router knows another version"
+                } else if placement.undecided {
+                    "the configuration is about to decide on a change of ranges"
+                } else {
+                    return Ok(());
                 }
             }
-            (Some(_), None) => Err(stale(namespace, None, "the collection is not sharded here")),
-            (None, Some(_)) => Err(stale(namespace, held, "the collection is sharded")),
-        }
+        };
+        Err(stale(namespace, held, differs))
     }
 }

@@ -11,7 +11,7 @@ use muniment_value::Result;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A reply up to this size is not booked, because every connection takes about as much anyway.
 pub const SMALL: usize = 16 << 10;
@@ -90,7 +90,7 @@ impl ReplyRoom {
 
     fn wait(&self, op: &OpContext, bytes: usize) -> Result<()> {
         let _waiting = Waiting::begin(&self.waiting);
-        let until = Instant::now() + PATIENCE;
+        let until = muniment_op::now() + PATIENCE;
         let ledger = self.share.lock().ledger().clone();
         ledger.wait_for_room(op, until, || self.share.lock().try_hold(bytes))
     }

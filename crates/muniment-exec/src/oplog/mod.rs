@@ -12,6 +12,8 @@ pub(crate) mod read;
 pub(crate) mod render;
 pub(crate) mod undone;
 
+pub use render::id_doc;
+
 use crate::database::Database;
 use crate::operation::OpContext;
 use crate::plan::hint::{Hint, natural};

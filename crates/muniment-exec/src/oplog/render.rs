@@ -40,7 +40,7 @@ fn op_time(at: Timestamp, term: i64) -> DocBuf {
 }
 
 /// `{_id}`, from the type byte and the bytes of an `_id`. Empty for a document without one.
-pub(crate) fn id_doc(id: &[u8]) -> DocBuf {
+pub fn id_doc(id: &[u8]) -> DocBuf {
     let Some((ty, value)) = id.split_first() else {
         return DocBuf::new();
     };
@@ -191,6 +191,10 @@ pub(crate) fn entry(entry: &LogEntry) -> Option<DocBuf> {
         }
         (Whole::Batch, Some(_)) => append_together(&mut d, &ops, None),
         (Whole::Single, Some(op)) => append_operation(&mut d, op),
+        (Whole::Moved, Some(op)) => {
+            append_operation(&mut d, op);
+            d.append("fromMigrate", true);
+        }
         (_, None) => {
             d.append("op", "n");
             d.append("ns", "");

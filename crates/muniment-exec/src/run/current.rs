@@ -55,7 +55,9 @@ impl CurrentOp {
             return op.view(store, collection);
         }
         let mut view = self.view.lock();
-        Ok(view.get_or_insert_with(|| store.snapshot()).clone())
+        let view = view.get_or_insert_with(|| store.snapshot()).clone();
+        op.check_seen(collection, view.read_time())?;
+        Ok(view)
     }
 
     pub(crate) fn get(&self) -> Arc<OpContext> {

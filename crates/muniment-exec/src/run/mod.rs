@@ -63,6 +63,9 @@ pub(crate) struct Cx {
     pub collection: Arc<Collection>,
     /// The snapshot, which is opened when it is needed.
     snapshot: Option<Snapshot>,
+    /// The time of the first snapshot. Of a sharded collection, later ones show what the shard owned then, since the
+    /// rest is read from other shards.
+    began: Option<Timestamp>,
     /// The source of the snapshot, if the plan is one of several of a command.
     shared: Option<Arc<CurrentOp>>,
     /// The indexes that the plan reads, each with the version that the planner saw.
@@ -91,6 +94,7 @@ impl Cx {
         Cx {
             store,
             collection,
+            began: snapshot.as_ref().map(|s| s.read_time()),
             snapshot,
             shared: None,
             indexes: Vec::new(),
@@ -131,7 +135,13 @@ impl Cx {
                 // An open view keeps everything that it sees. But what was dropped before the view
                 // was opened may be reclaimed, so it is checked now that all of it is still there.
                 still_as_planned(&opened, &self.collection, &self.indexes)?;
-                opened
+                match self.began {
+                    Some(began) => of_owner_at(opened, &self.collection, began)?,
+                    None => {
+                        self.began = Some(opened.read_time());
+                        opened
+                    }
+                }
             }
         };
         Ok(self.snapshot.insert(snapshot))
@@ -142,6 +152,10 @@ impl Cx {
     pub(crate) fn run_by(&mut self, op: &Arc<OpContext>) {
         if self.op.as_ref().is_none_or(|o| !Arc::ptr_eq(o, op)) {
             self.op = Some(op.clone());
+            // A pipeline that is one plan has no stream that would say so.
+            if let Some(shared) = &self.shared {
+                shared.set(op);
+            }
         }
     }
 
@@ -169,6 +183,28 @@ impl Cx {
     pub(crate) fn step(&mut self) {
         self.budget -= 1;
         self.works += 1;
+    }
+}
+
+/// The view for a reader that has begun with a view of an earlier time.
+///
+/// # Errors
+/// 175 QueryPlanKilled if rows that the shard owned then are gone.
+fn of_owner_at(view: Snapshot, collection: &Collection, began: Timestamp) -> Result<Snapshot> {
+    // A read at a time has the same view again, which still shows rows that are deleted by now.
+    if !collection.may_have_foreign_rows() || view.read_time() == began {
+        return Ok(view);
+    }
+    let at = muniment_shard::Timestamp::new(began.seconds(), began.increment());
+    match collection.placement().is_some_and(|p| p.cleaned() > at) {
+        true => Err(Error::new(
+            Code::QueryPlanKilled,
+            format!(
+                "query plan killed :: a range of {} has moved to another shard and was deleted here",
+                collection.name()
+            ),
+        )),
+        false => Ok(view.of_owner_at(began)),
     }
 }
 

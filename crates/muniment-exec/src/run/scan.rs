@@ -430,9 +430,10 @@ impl IxScan {
             return false;
         };
         // A unique index has one entry with this key, even if another record has it by now.
-        let order = match self.index.unique() {
-            true => row.key.cmp(key),
-            false => (&row.key, &row.record_key).cmp(&(key, record_key)),
+        let order = match (self.access.bound.info.clustered, self.index.unique()) {
+            (true, _) => row.record_key.cmp(record_key),
+            (_, true) => row.key.cmp(key),
+            _ => (&row.key, &row.record_key).cmp(&(key, record_key)),
         };
         if self.access.backward {
             order != std::cmp::Ordering::Less
@@ -477,7 +478,8 @@ impl IxScan {
                 ..Row::default()
             }));
         }
-        let Some(entry) = cx.snapshot()?.entry(&self.index, key)? else {
+        let collection = cx.collection.clone();
+        let Some(entry) = cx.snapshot()?.entry(&collection, &self.index, key)? else {
             return Ok(None);
         };
         let row = of_entry(entry);

@@ -2,6 +2,7 @@
 //! events add up to what is stored.
 
 use super::*;
+use crate::changes::feed::Waits;
 use muniment_query::Account;
 use muniment_storage::{Announce, CollectionOptions, Timestamp, Transaction};
 use muniment_value::{ArrayBuf, Code, DocBuf, Value, array, doc};
@@ -48,7 +49,11 @@ impl<'b> Follower<'b> {
             stages.push(v);
         }
         let op = OpContext::internal("test");
-        let cursor = self.engine.aggregate(&op, &aggregation(stages.as_doc()))?;
+        let request = AggregateRequest {
+            member: self.stage.as_doc().get("$shard").is_some(),
+            ..aggregation(stages.as_doc())
+        };
+        let cursor = self.engine.aggregate(&op, &request)?;
         let mut out = Vec::new();
         self.id = self.engine.first_batch(
             &op,
@@ -553,7 +558,7 @@ fn who_waits_is_told_of_what_the_feed_does_not_read() {
         }
         let began = std::time::Instant::now();
         let until = began + Duration::from_secs(10);
-        feed.wait(&b.engine.store, &scope, after, &b.op, until);
+        feed.wait(&b.engine.store, &Waits::alone(&scope, after), &b.op, until);
         assert!(began.elapsed() < Duration::from_secs(5), "{docs} of {size}");
     }
 }
@@ -893,4 +898,85 @@ fn streams_share_a_large_transaction() {
     );
     assert!(b.engine.store.visible() >= before);
     drop(followers);
+}
+
+/// A part of a stream that a router merges, which begins after this token.
+fn part<'b>(b: &'b Bench, shard: &str, token: &DocBuf) -> (Follower<'b>, Vec<DocBuf>) {
+    let mut part = Follower {
+        engine: &b.engine,
+        stage: doc! { "$shard": shard },
+        behind: array![],
+        id: 0,
+        token: Some(token.clone()),
+    };
+    let events = part.open().unwrap();
+    (part, events)
+}
+
+#[test]
+fn a_shard_knows_on_which_side_of_a_token_its_events_are() {
+    let b = Bench::new();
+    b.insert(&[doc! { "_id": 0 }]);
+    let begin = Follower::new(&b.engine, doc! {}, array![]).token.unwrap();
+    for id in 1..4 {
+        b.insert(&[doc! { "_id": id }]);
+    }
+    let ids = |events: &[DocBuf]| -> Vec<i64> {
+        let id = |e: &DocBuf| {
+            e.as_doc()
+                .get_doc("documentKey")?
+                .get("_id")?
+                .as_i64_exact()
+        };
+        events.iter().filter_map(id).collect()
+    };
+    let token_of = |e: &DocBuf| e.as_doc().get_doc("_id").unwrap().to_buf();
+    // A mark is before the events of every shard.
+    let (_, own) = part(&b, "s1", &begin);
+    assert_eq!(ids(&own), [1, 2, 3]);
+    let token = token_of(&own[1]);
+    let mut sides = [0, 0];
+    for other in ["a", "b", "c", "d", "s0", "s1", "s2", "s3"] {
+        let (_, all) = part(&b, other, &begin);
+        let same = token_of(&all[1]);
+        let data = |t: &DocBuf| t.as_doc().get_str("_data").unwrap().to_string();
+        let comes_after = data(&same) > data(&token);
+        let (_, rest) = part(&b, other, &token);
+        let expected: &[i64] = if comes_after { &[2, 3] } else { &[3] };
+        assert_eq!(ids(&rest), expected, "{other}");
+        sides[usize::from(comes_after)] += 1;
+    }
+    assert!(sides[0] > 1 && sides[1] > 0, "{sides:?}");
+    // Without a shard, the token is that of a stream of this server alone, and the other way round.
+    let mut alone = Follower::new(&b.engine, doc! {}, array![]);
+    alone.token = Some(token);
+    assert_eq!(ids(&alone.open().unwrap()), [3]);
+    alone.token = Some(begin);
+    let token = token_of(&alone.open().unwrap()[1]);
+    assert_eq!(ids(&part(&b, "s1", &token).1), [3]);
+}
+
+#[test]
+fn a_router_that_asks_is_told_that_nothing_happens() {
+    let b = Bench::new();
+    b.insert(&[doc! { "_id": 0 }]);
+    let begin = Follower::new(&b.engine, doc! {}, array![]).token.unwrap();
+    let (mut part, _) = part(&b, "s0", &begin);
+    for _ in 0..3 {
+        let op = OpContext::internal("test");
+        b.engine.store.commit_nothing(&*op).unwrap();
+        let time = b.engine.store.visible();
+        let began = std::time::Instant::now();
+        let told = std::thread::scope(|scope| {
+            scope.spawn(|| b.engine.ask_changes(time));
+            part.next(Duration::from_secs(60), 10).unwrap()
+        });
+        assert!(began.elapsed() < Duration::from_secs(30) && told.is_empty());
+        let (at, _) = crate::read_token(part.token.as_ref().unwrap().as_doc()).unwrap();
+        assert!(at > time, "the promise is later than what was asked for");
+    }
+    // It was told before, so this one waits.
+    let began = std::time::Instant::now();
+    part.next(Duration::from_millis(50), 10).unwrap();
+    assert!(began.elapsed() >= Duration::from_millis(50));
 }

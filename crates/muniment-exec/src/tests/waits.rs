@@ -1,6 +1,7 @@
 //! Every wait of an operation ends when the operation has to end.
 
 use super::*;
+use crate::changes::feed::Waits;
 use crate::cursor::{BatchLimits, CursorOwner};
 use crate::operation::{OpContext, OpStart, ReplyRoom};
 use crate::tickets::TicketPool;
@@ -141,7 +142,8 @@ fn what_comes_later_is_waited_for_no_longer_than_the_operation_runs() {
     let scope = crate::changes::scope::Scope::of("test", Some("c"), false);
     let store = &b.engine.store;
     ends(&b, "event of a change stream", |op| {
-        feed.wait(store, &scope, store.visible(), op, Instant::now() + NEVER);
+        let waits = Waits::alone(&scope, store.visible());
+        feed.wait(store, &waits, op, Instant::now() + NEVER);
         op.check()
     });
     ends(&b, "entry of the oplog", |op| {

@@ -49,7 +49,12 @@ impl TimeSeries {
             return None;
         }
         let options = collection.options();
-        let d = options.document.as_doc().get_doc("timeseries")?;
+        let fields = options.document.as_doc().get_doc("timeseries")?;
+        TimeSeries::of_fields(fields, collection.collation().clone())
+    }
+
+    /// The time series with these options, which are those that [`series_options`] makes.
+    pub fn of_fields(d: Doc<'_>, collation: Collation) -> Option<TimeSeries> {
         let seconds = |name: &str| d.get(name).and_then(number::to_i64_clamped);
         let granularity = d.get_str("granularity").unwrap_or("seconds");
         let span = seconds("bucketMaxSpanSeconds").or_else(|| granularity_span(granularity));
@@ -63,7 +68,7 @@ impl TimeSeries {
             meta_field: d.get_str("metaField").map(str::to_string),
             span_ms: span.unwrap_or(3600).saturating_mul(1000),
             rounding_ms: rounding.saturating_mul(1000),
-            collation: collection.collation().clone(),
+            collation,
         })
     }
 

@@ -9,7 +9,7 @@ use crate::operation::{OpContext, Statements};
 use crate::verbs::write::BulkOutcome;
 use crate::verbs::write::document::prepare;
 use muniment_query::Interrupt;
-use muniment_storage::{Busy, Collection, CommitId, NewBucket};
+use muniment_storage::{Busy, Collection, CommitId, NewBucket, Timestamp};
 use muniment_value::{Code, Doc, Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -91,6 +91,8 @@ fn insert_bucket(
         // Each bucket has a write unit of its own. If it cannot be stored, dropping the unit also
         // drops what was staged of it.
         let mut unit = engine.store.write_unit(collection, &**op)?;
+        // The series may be about to be divided since its name was looked up.
+        op.check_seen(collection, Timestamp::MAX)?;
         match unit.insert_bucket(&new)? {
             Ok(()) => {
                 let done = || vec![Statements::inserted(index..index + 1)];

@@ -2,6 +2,7 @@
 //! lock.
 
 use crate::database::Database;
+use crate::moved_databases::check_database;
 use crate::operation::{CatalogChange, OpContext};
 use crate::source::Source;
 use muniment_op::{Lock, Locked};
@@ -28,6 +29,7 @@ pub(crate) fn create_collection_as(
     op: &OpContext,
 ) -> Result<Arc<Collection>> {
     let names = lock_names(engine, op)?;
+    check_database(&engine.store, op, namespace)?;
     let exists = |what: String| Err(Error::new(Code::NamespaceExists, what));
     match Source::now(&engine.store, namespace)? {
         Source::Generated(_) => {
@@ -65,6 +67,11 @@ pub(crate) fn is_first(engine: &Database, op: &OpContext, namespace: &str) -> Fi
 }
 
 impl First {
+    /// Whether there is one.
+    pub(crate) fn is(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Notes that the database has come into being.
     pub(crate) fn note(&mut self, op: &OpContext) {
         if let Some(db) = self.0.take() {

@@ -92,7 +92,7 @@ pub(crate) fn distinct(
     };
     let filter = bind_text(&collection, &filter)?;
     let path = Path::new(request.key);
-    let mut found = Found::new(&ctx.collation);
+    let mut found = DistinctValues::new(&ctx.collation);
     if !is_filtered(engine, &collection, &filter, Doc::EMPTY, Doc::EMPTY)
         && let Some(scan) = distinct_scan(&collection, request, &filter, op.work())?
     {
@@ -138,7 +138,7 @@ pub(crate) fn distinct_view(
     let stages = distinct_stages(r);
     let mut cursor = r.head().on_view(engine, op, view, &stages, None)?;
     let path = Path::new(r.key);
-    let mut found = Found::new(r.collation.as_ref().unwrap_or(&view.collation));
+    let mut found = DistinctValues::new(r.collation.as_ref().unwrap_or(&view.collation));
     while let Some(d) = cursor.next_doc(op)? {
         op.check()?;
         found.add_path(Doc::new(&d), &path)?;
@@ -292,7 +292,7 @@ impl DistinctScan {
         engine: &Database,
         collection: &Collection,
         path: &Path,
-        found: &mut Found,
+        found: &mut DistinctValues,
     ) -> Result<u64> {
         let index = &self.access.bound.info.index;
         let compiled = self.access.ranges();
@@ -357,17 +357,17 @@ impl DistinctScan {
 }
 
 /// Distinct values in the order they were found.
-pub(crate) struct Found {
+pub struct DistinctValues {
     seen: HashSet<Vec<u8>>,
     pub(crate) values: ArrayBuf,
     key: Vec<u8>,
     collation: Collation,
 }
 
-impl Found {
+impl DistinctValues {
     /// No values yet. `collation` decides which strings are the same value.
-    pub(crate) fn new(collation: &Collation) -> Found {
-        Found {
+    pub fn new(collation: &Collation) -> DistinctValues {
+        DistinctValues {
             seen: HashSet::new(),
             values: ArrayBuf::new(),
             key: Vec::new(),
@@ -376,7 +376,7 @@ impl Found {
     }
 
     /// The values in canonical order.
-    pub(crate) fn sorted(&self) -> ArrayBuf {
+    pub fn sorted(&self) -> ArrayBuf {
         let mut values: Vec<Value<'_>> = self.values.as_doc().values().collect();
         values.sort_by(|a, b| self.collation.cmp(*a, *b));
         values.into_iter().collect()
@@ -399,7 +399,11 @@ impl Found {
         Ok(())
     }
 
-    pub(crate) fn add_path(&mut self, doc: Doc<'_>, path: &Path) -> Result<()> {
+    /// Adds the values of a document at a path; those of an array one by one.
+    ///
+    /// # Errors
+    /// 17217 for more than fit into a reply.
+    pub fn add_path(&mut self, doc: Doc<'_>, path: &Path) -> Result<()> {
         let mut result = Ok(());
         visit(doc, path.parts(), &mut |value, _| {
             result = match value {

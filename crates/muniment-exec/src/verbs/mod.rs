@@ -13,6 +13,7 @@ pub(crate) mod explain;
 pub(crate) mod find;
 pub(crate) mod head;
 pub(crate) mod index_stats;
+mod leave;
 pub(crate) mod plan_cache;
 pub(crate) mod planning;
 pub(crate) mod ttl;

@@ -171,6 +171,10 @@ fn due(engine: &Database, now: i64) -> Vec<(Arc<Collection>, Arc<Due>)> {
         if collection.check_usable().is_err() {
             continue;
         }
+        // Nobody uses it until the configuration has decided; it may take the place of another one.
+        if collection.placement().is_some_and(|p| p.undecided) {
+            continue;
+        }
         let news = collection.take_expiry_news();
         for due in expiring_in(&collection) {
             let key = due.key(&collection);

@@ -4,6 +4,7 @@
 //! no chain of views is longer than [`MAX_DEPTH`] or leads back to itself.
 
 use crate::database::Database;
+use crate::moved_databases::check_database;
 use crate::operation::{CatalogChange, OpContext};
 use crate::source::Source;
 use crate::verbs::create::{is_first, lock_names};
@@ -115,6 +116,7 @@ pub(crate) fn create_view(
     view: &View,
 ) -> Result<()> {
     let names = lock_names(engine, op)?;
+    check_database(&engine.store, op, namespace)?;
     match Source::now(&engine.store, namespace)? {
         Source::Collection(_) | Source::Generated(_) => Err(Error::new(
             Code::NamespaceExists,
@@ -148,6 +150,7 @@ pub(crate) fn modify_view(
     pipeline: Option<ArrayBuf>,
 ) -> Result<()> {
     let names = lock_names(engine, op)?;
+    check_database(&engine.store, op, namespace)?;
     let Source::View(mut view) = Source::now(&engine.store, namespace)? else {
         return Err(Error::new(
             Code::NamespaceNotFound,

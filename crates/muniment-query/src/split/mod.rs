@@ -15,7 +15,7 @@ pub use crate::stage::spread::Merge;
 pub use find::{FindParts, FindSplit, split_find};
 
 use crate::context::{QueryContext, Runtime};
-use crate::meta::{MetaSet, Metadata};
+use crate::meta::{Meta, MetaSet, Metadata};
 use crate::stage::spread::{Halves, HalvesOf, Spread, Whole};
 use crate::stage::{DocStream, Pipeline, Stage, Written, to_router, wanted, written};
 use merge::together;
@@ -30,6 +30,8 @@ pub enum Division {
     /// Not by parts: it begins with this stage, whose documents are not those of a sharded collection. The router
     /// knows where to run the pipeline.
     Alone(&'static str),
+    /// On the router: it begins with a stage that runs pipelines of its own over the collection.
+    Router(Pipeline),
 }
 
 /// A pipeline in two parts.
@@ -71,18 +73,24 @@ impl Split {
 /// # Errors
 /// Those of [`Pipeline::check`] and [`Pipeline::parse`].
 pub fn split(pipeline: Doc<'_>, ctx: &QueryContext) -> Result<Division> {
+    // The stage that this pipeline is within may read metadata of its documents.
+    let around = ctx.metadata.asked();
     let ctx = QueryContext {
         member: false,
         metadata: Metadata::beginning_with(ctx.metadata.available),
         ..ctx.clone()
     };
     Pipeline::check(pipeline, &ctx)?;
-    Pipeline::parse(pipeline, &ctx)?;
+    let whole = Pipeline::parse(pipeline, &ctx)?;
     let stages = written(pipeline, &ctx)?;
-    if let Some(first) = stages.first()
-        && matches!(first.spec.spread, Spread::Alone)
-    {
-        return Ok(Division::Alone(first.spec.name));
+    match stages.first().map(|first| first.spec) {
+        Some(spec) if matches!(spec.spread, Spread::Alone) => {
+            return Ok(Division::Alone(spec.name));
+        }
+        Some(spec) if matches!(spec.spread, Spread::Around) => {
+            return Ok(Division::Router(whole));
+        }
+        _ => {}
     }
     let mut cut = Cut {
         shards: Vec::new(),
@@ -93,7 +101,8 @@ pub fn split(pipeline: Doc<'_>, ctx: &QueryContext) -> Result<Division> {
         same: true,
     };
     cut.make(&stages)?;
-    cut.finish(&ctx).map(|s| Division::Split(Box::new(s)))
+    cut.finish(&ctx, around)
+        .map(|s| Division::Split(Box::new(s)))
 }
 
 /// The place where a pipeline is cut.
@@ -142,7 +151,7 @@ impl Cut {
                     self.rest(later);
                     break;
                 }
-                Spread::Alone => {
+                Spread::Alone | Spread::Around => {
                     let name = stage.spec.name;
                     return Err(Error::internal(format!("{name} stands in the middle")));
                 }
@@ -196,7 +205,7 @@ impl Cut {
         self.router.extend(stages.iter().map(|w| w.source.clone()));
     }
 
-    fn finish(mut self, ctx: &QueryContext) -> Result<Split> {
+    fn finish(mut self, ctx: &QueryContext, around: MetaSet) -> Result<Split> {
         let metadata = Metadata::beginning_with(self.available);
         let inner = QueryContext {
             metadata,
@@ -207,7 +216,10 @@ impl Cut {
         let mut carried = MetaSet::NONE;
         if self.same {
             // A pipeline inside a stage may ask for metadata of other documents.
-            let asked = pipeline.metadata();
+            let around = around
+                .kinds()
+                .filter(|kind| Meta::parse(kind.name()).is_some());
+            let asked = around.fold(pipeline.metadata(), MetaSet::with);
             carried = asked.both(self.available.that_may_be_asked());
             self.shards.extend(only(pipeline.needs()));
         }

@@ -43,13 +43,14 @@ const BEHIND: [&str; 10] = [
 ];
 
 /// The names of the options.
-const OPTIONS: [&str; 12] = [
+const OPTIONS: [&str; 13] = [
     "allChangesForCluster",
     "allowToRunOnConfigDB",
     "allowToRunOnSystemNS",
     "fullDocument",
     "fullDocumentBeforeChange",
     "resumeAfter",
+    SHARD,
     "showExpandedEvents",
     "showMigrationEvents",
     "showRawUpdateDescription",
@@ -58,7 +59,11 @@ const OPTIONS: [&str; 12] = [
     "startAtOperationTime",
 ];
 
-/// The options that are for a cluster's own members.
+/// The option by which a router opens the part of a stream that a shard has: the shard's name, which
+/// the tokens of its events then bear. Only members of the cluster may set it.
+pub const SHARD: &str = "$shard";
+
+/// The options that are for a cluster's own members, and are not there.
 const INTERNAL: [&str; 5] = [
     "allowToRunOnConfigDB",
     "allowToRunOnSystemNS",
@@ -84,6 +89,8 @@ pub struct ChangeStreamSpec<'a> {
     pub all: bool,
     /// `showExpandedEvents`.
     pub expanded: bool,
+    /// See [`SHARD`].
+    pub shard: Option<&'a str>,
 }
 
 /// Reads a field that must have one of these values.
@@ -145,6 +152,7 @@ impl<'a> ChangeStreamSpec<'a> {
             },
             all: boolean(NAME, d, "allChangesForCluster")?.unwrap_or(false),
             expanded: boolean(NAME, d, "showExpandedEvents")?.unwrap_or(false),
+            shard: string(NAME, d, SHARD)?,
         };
         spec.check_start()?;
         Ok(spec)

@@ -137,12 +137,14 @@ fn parse_id(id: Value<'_>, ctx: &QueryContext) -> Result<Key> {
             "$group does not support inclusion-style expressions",
         ));
     }
+    // This also checks the names of the fields.
+    let object = whole()?;
     if fields.count() > 1 {
-        return whole();
+        return Ok(object);
     }
     let value = Expr::parse(first.value(), ctx)?;
     if value.as_constant().is_some() {
-        return whole();
+        return Ok(object);
     }
     Ok(Key::Field(first.name().to_string(), value))
 }
@@ -795,6 +797,17 @@ mod tests {
                 "[]",
                 "[{$group:{_id:{x:1}}}]",
                 "17390: $group does not support inclusion-style expressions",
+            ),
+            (
+                "[]",
+                "[{$group:{_id:{'a.b':'$x'}}}]",
+                "16412: FieldPath field names may not contain '.'. Consider using $getField or \
+                 $setField. Found: 'a.b'",
+            ),
+            (
+                "[]",
+                "[{$group:{_id:{'':'$x'}}}]",
+                "15998: FieldPath field names may not be empty strings.",
             ),
             (
                 "[]",

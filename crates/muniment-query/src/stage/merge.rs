@@ -81,6 +81,43 @@ pub struct MergeSpec {
     pub when_not_matched: WhenNotMatched,
     /// Variables of the pipeline, evaluated on the new document: name and expression.
     pub let_: Vec<(String, Expr)>,
+    /// `let`, `whenMatched` and `whenNotMatched` as they were written.
+    pub written: DocBuf,
+}
+
+impl MergeSpec {
+    /// Parses the stage's operand.
+    ///
+    /// # Errors
+    /// Those of the stage.
+    pub fn parse(operand: Value<'_>, ctx: &QueryContext) -> Result<MergeSpec> {
+        let spec = match operand {
+            Value::String("") => {
+                return Err(Error::new(
+                    Code::InvalidNamespace,
+                    format!("Invalid $merge target namespace, {}.", ctx.db),
+                ));
+            }
+            Value::String(s) => MergeSpec {
+                db: ctx.db.clone(),
+                collection: s.to_string(),
+                on: Vec::new(),
+                when_matched: WhenMatched::Merge,
+                when_not_matched: WhenNotMatched::Insert,
+                let_: Vec::new(),
+                written: DocBuf::new(),
+            },
+            Value::Document(d) => parse_fields(d, ctx)?,
+            v => {
+                return Err(Error::type_mismatch(format!(
+                    "$merge only supports a string or object argument, not {}",
+                    v.type_name()
+                )));
+            }
+        };
+        check_target(&spec)?;
+        Ok(spec)
+    }
 }
 
 impl WhenMatched {
@@ -108,32 +145,7 @@ impl WhenNotMatched {
 const FIELDS: &[&str] = &["into", "on", "let", "whenMatched", "whenNotMatched"];
 
 fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
-    let spec = match e.value() {
-        Value::String(s) => {
-            if s.is_empty() {
-                return Err(Error::new(
-                    Code::InvalidNamespace,
-                    format!("Invalid $merge target namespace, {}.", ctx.db),
-                ));
-            }
-            MergeSpec {
-                db: ctx.db.clone(),
-                collection: s.to_string(),
-                on: Vec::new(),
-                when_matched: WhenMatched::Merge,
-                when_not_matched: WhenNotMatched::Insert,
-                let_: Vec::new(),
-            }
-        }
-        Value::Document(d) => parse_fields(d, ctx)?,
-        v => {
-            return Err(Error::type_mismatch(format!(
-                "$merge only supports a string or object argument, not {}",
-                v.type_name()
-            )));
-        }
-    };
-    check_target(&spec)?;
+    let spec = MergeSpec::parse(e.value(), ctx)?;
     stages.push(Stage::Other(Arc::new(Merge {
         spec,
         ctx: ctx.clone(),
@@ -201,6 +213,10 @@ fn parse_fields(d: Doc<'_>, ctx: &QueryContext) -> Result<MergeSpec> {
             ),
         ));
     }
+    let mut written = DocBuf::new();
+    for name in ["let", "whenMatched", "whenNotMatched"] {
+        written.append_some(name, d.get(name));
+    }
     Ok(MergeSpec {
         db,
         collection,
@@ -208,6 +224,7 @@ fn parse_fields(d: Doc<'_>, ctx: &QueryContext) -> Result<MergeSpec> {
         when_matched,
         when_not_matched,
         let_,
+        written,
     })
 }
 

@@ -46,6 +46,7 @@ pub(crate) mod report;
 pub mod rights;
 mod sample;
 mod search;
+mod sharded_data_distribution;
 mod skip;
 mod sort;
 mod sort_by_count;

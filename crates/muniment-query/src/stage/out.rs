@@ -5,7 +5,7 @@ use super::rights::{Named, Right, Rights};
 use super::spread::Spread;
 use super::{DocStream, Stage, StageOp, idl, write_stream};
 use crate::context::{QueryContext, Runtime};
-use muniment_value::{Code, Doc, Elem, Error, Result, Value, number};
+use muniment_value::{Code, Doc, DocBuf, Elem, Error, Result, Value, number};
 use std::sync::Arc;
 
 pub(crate) const SPEC: Spec = Spec {
@@ -30,6 +30,8 @@ pub struct OutSpec {
     pub collection: String,
     /// The options of a time-series collection.
     pub timeseries: Option<SeriesSpec>,
+    /// These as they were written.
+    pub written: Option<DocBuf>,
 }
 
 /// The options for the time-series collection that an `$out` creates.
@@ -45,12 +47,33 @@ pub struct SeriesSpec {
     pub span: Option<i64>,
 }
 
+impl OutSpec {
+    /// Parses the stage's operand.
+    ///
+    /// # Errors
+    /// Those of the stage.
+    pub fn parse(operand: Value<'_>, ctx: &QueryContext) -> Result<OutSpec> {
+        let spec = parse_operand(operand, ctx)?;
+        check_target(&spec)?;
+        Ok(spec)
+    }
+}
+
 fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
-    let spec = match e.value() {
+    stages.push(Stage::Other(Arc::new(Out {
+        spec: OutSpec::parse(e.value(), ctx)?,
+        ctx: ctx.clone(),
+    })));
+    Ok(())
+}
+
+fn parse_operand(operand: Value<'_>, ctx: &QueryContext) -> Result<OutSpec> {
+    Ok(match operand {
         Value::String(s) => OutSpec {
             db: ctx.db.clone(),
             collection: s.to_string(),
             timeseries: None,
+            written: None,
         },
         Value::Document(d) => {
             idl::only("$out", d, &["coll", "db", "timeseries"])?;
@@ -69,6 +92,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
                     .to_string(),
                 db: db.ok_or_else(|| idl::missing("$out", "db"))?.to_string(),
                 timeseries: timeseries.map(parse_timeseries).transpose()?,
+                written: timeseries.map(|d| d.to_buf()),
             }
         }
         v => {
@@ -80,13 +104,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
                 ),
             ));
         }
-    };
-    check_target(&spec)?;
-    stages.push(Stage::Other(Arc::new(Out {
-        spec,
-        ctx: ctx.clone(),
-    })));
-    Ok(())
+    })
 }
 
 fn check_target(spec: &OutSpec) -> Result<()> {

@@ -6,8 +6,9 @@ use super::{
     Stage, add_fields, bucket, bucket_auto, change_stream, coll_stats, count, current_op, densify,
     documents, facet, fill, fusion, geo_near, graph_lookup, group, index_stats, limit,
     list_catalog, list_cluster_catalog, list_sessions, lookup, match_, merge, out,
-    plan_cache_stats, project, query_settings, redact, replace_root, sample, search, skip, sort,
-    sort_by_count, to_router, union_with, unset, unwind, window,
+    plan_cache_stats, project, query_settings, redact, replace_root, sample, search,
+    sharded_data_distribution, skip, sort, sort_by_count, to_router, union_with, unset, unwind,
+    window,
 };
 use crate::context::QueryContext;
 use muniment_value::{Code, Elem, Error, Result};
@@ -207,6 +208,7 @@ pub fn registry() -> &'static [Spec] {
         search::SEARCH_META,
         add_fields::SET,
         window::SPEC,
+        sharded_data_distribution::SPEC,
         skip::SPEC,
         sort::SPEC,
         sort_by_count::SPEC,
@@ -228,10 +230,6 @@ const NOT_YET: &[(&str, Place)] = &[
         Place::REPORT.needs(Input::AdminDatabase),
     ),
     ("$scoreFusion", Place::SOURCE),
-    (
-        "$shardedDataDistribution",
-        Place::REPORT.needs(Input::AdminDatabase),
-    ),
 ];
 
 /// The stage with this name, if Muniment has it.
@@ -308,8 +306,8 @@ mod tests {
         let e = find("$foo").err().unwrap();
         assert_eq!(e.code().0, 40324);
         assert_eq!(e.message(), "Unrecognized pipeline stage name: '$foo'");
-        let e = find("$shardedDataDistribution").err().unwrap();
+        let e = find("$listSampledQueries").err().unwrap();
         assert_eq!(e.code(), Code::CommandNotSupported);
-        assert!(e.message().contains("$shardedDataDistribution"));
+        assert!(e.message().contains("$listSampledQueries"));
     }
 }

@@ -18,6 +18,9 @@ pub enum Spread {
     Halves(HalvesOf),
     /// On the router, as is everything after it.
     Router,
+    /// It begins a pipeline, and runs pipelines of its own over the collection. The router runs it, as it does
+    /// everything after it, and these pipelines are each split again.
+    Around,
     /// It begins a pipeline, and its documents are not those of a sharded collection. The router decides by
     /// itself where to run the pipeline.
     Alone,

@@ -28,6 +28,8 @@ pub enum Needs {
     Database(Actions),
     /// These actions on the collection that the command's first element names.
     Collection(Actions),
+    /// These actions on the collection whose full name is the command's first element.
+    Named(Actions),
     /// What this function finds in the request.
     Of(fn(&Asks<'_>) -> bool),
 }
@@ -36,6 +38,11 @@ impl Needs {
     /// These actions on the server.
     pub const fn cluster(actions: &[Action]) -> Needs {
         Needs::Cluster(Actions::of(actions))
+    }
+
+    /// This action on the collection whose full name is the command's first element.
+    pub const fn named(action: Action) -> Needs {
+        Needs::Named(Actions::of(&[action]))
     }
 
     /// These actions on the command's database.
@@ -68,6 +75,10 @@ impl<'a> Asks<'a> {
             Needs::Cluster(actions) => self.may(Target::Cluster, *actions),
             Needs::Database(actions) => self.may(Target::Database(self.request.db), *actions),
             Needs::Collection(actions) => self.may_here(*actions),
+            Needs::Named(actions) => {
+                let ns = self.target().as_str().unwrap_or_default();
+                self.may_on(ns, *actions)
+            }
             Needs::Of(check) => check(self),
         }
     }

@@ -177,7 +177,7 @@ fn first_message(
 /// 6 HostUnreachable at a router that has not read users and roles yet.
 fn check_known(server: &ServerState) -> Result<()> {
     match &server.router {
-        Some(router) => router.accounts.check(),
+        Some(router) => router.accounts.ready(server, router),
         None => Ok(()),
     }
 }

@@ -3,18 +3,21 @@
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::options::SetAddress;
-use crate::registry::{CommandSpec, Kind, Routed};
-use crate::router::catalog::read;
-use crate::router::{Router, SetPool, forward};
+use crate::registry::CommandSpec;
+use crate::router::configuration::read;
+use crate::router::{Router, SetPool, forward, settings};
 use muniment_auth::action::Action;
 use muniment_value::args::{Field, Types, idle, opt};
-use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 use muniment_wire::client;
 
 const FIELDS: &[Field] = &[
     opt("name", Types::STRING),
     idle("maxSize", Types::NUMBER, "older versions only"),
 ];
+
+/// The name of the configuration's set as a shard.
+pub const CONFIG: &str = "config";
 
 /// The databases that each server has for itself.
 const OWN: [&str; 3] = ["admin", "config", "local"];
@@ -24,17 +27,12 @@ pub const COMMAND: CommandSpec = CommandSpec {
     name: "addShard",
     aliases: &["addshard"],
     doc: "Makes a replica set a shard of the cluster",
-    kind: Kind::Admin,
-    of_router: true,
-    admin_only: true,
-    write_concern: true,
     fields: FIELDS,
-    ..CommandSpec::new(Routed::By(run), Needs::cluster(&[Action::AddShard]))
+    ..CommandSpec::of_cluster(run, Needs::cluster(&[Action::AddShard]))
 };
 
 fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
-    let text = cx.typed_target(Types::STRING)?;
-    let text = text.as_str().unwrap_or_default();
+    let text = cx.text_target()?;
     if !text.contains('/') {
         return Err(Error::new(
             Code::OperationFailed,
@@ -45,24 +43,45 @@ fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
         ));
     }
     let address = SetAddress::parse(text, 27018)?;
-    let name = cx.args.str("name").unwrap_or(&address.name);
-    if name.is_empty() || name == "config" {
+    let wanted = cx.args.str("name");
+    let name = wanted.unwrap_or(&address.name);
+    if name.is_empty() || name == CONFIG {
         return Err(Error::bad_value(format!(
             "a shard cannot be named '{name}'"
         )));
     }
-    let set = router.catalog.reach(router, &address);
+    let added = add(cx, router, wanted, &address)?;
+    cx.reply.field("shardAdded", added);
+    Ok(())
+}
+
+/// Makes a set a shard with this name, or that of the set. The name that it has, which is another one if it is a shard
+/// already.
+///
+/// # Errors
+/// 96 OperationFailed for a set that cannot be a shard; 20 IllegalOperation if there is another shard with its name;
+/// those of the set and of the configuration's.
+pub fn add(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    wanted: Option<&str>,
+    address: &SetAddress,
+) -> Result<String> {
+    let name = wanted.unwrap_or(&address.name);
+    let set = router.catalog.reach(router, address);
     set.look(&**cx.op)?;
-    let databases = match known(cx, router, name, &address)? {
+    let databases = match known(cx, router, (name, wanted.is_some()), address)? {
         // An earlier call may have been cut off before all databases were noted.
-        Some(before) if before != name => {
-            cx.reply.field("shardAdded", before);
-            return Ok(());
-        }
+        Some(before) if before != name => return Ok(before),
         Some(_) => databases_of(cx, router, &set)?,
         None => {
-            let databases = check(cx, router, &set)?;
-            let shard = doc! { "_id": name, "host": set.text(), "state": 1 };
+            let databases = check(cx, router, name, &set)?;
+            // Change streams show what happens there later than this.
+            let at = router.times.at();
+            let (t, i) = (at.seconds(), at.increment());
+            let shard = doc! {
+                "_id": name, "host": set.text(), "state": 1, "topologyTime": Value::Timestamp { t, i },
+            };
             let insert = doc! {
                 "insert": "shards", "documents": muniment_value::array![shard],
                 "writeConcern": doc! { "w": "majority" },
@@ -71,7 +90,8 @@ fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
             databases
         }
     };
-    router.catalog.forget();
+    router.catalog.shards(&**cx.op, router)?;
+    settings::adopt(cx, router, &set)?;
     // Databases that the shard had before are the cluster's from now on.
     for db in databases {
         let wanted = Some(Some(name));
@@ -86,15 +106,14 @@ fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
             ));
         }
     }
-    cx.reply.field("shardAdded", name);
-    Ok(())
+    Ok(name.to_string())
 }
 
-/// The name of the shard, if there is already one with this name or this set.
+/// The name of the shard, if there is already one with this name or this set. Whether the command names it counts, too.
 fn known(
     cx: &CommandContext<'_>,
     router: &Router,
-    name: &str,
+    (name, is_named): (&str, bool),
     address: &SetAddress,
 ) -> Result<Option<String>> {
     for d in read(&**cx.op, router, "shards", DocBuf::new())? {
@@ -112,7 +131,7 @@ fn known(
             ));
         }
         match (id == name, same) {
-            (_, true) if id == name || cx.args.str("name").is_none() => {
+            (_, true) if id == name || !is_named => {
                 return Ok(Some(id.to_string()));
             }
             (true, _) | (_, true) => {
@@ -131,7 +150,12 @@ fn known(
 }
 
 /// Checks that a set may become a shard; the databases that it has.
-fn check(cx: &CommandContext<'_>, router: &Router, set: &SetPool) -> Result<Vec<String>> {
+fn check(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    name: &str,
+    set: &SetPool,
+) -> Result<Vec<String>> {
     let failed = |why: String| Error::new(Code::OperationFailed, why);
     let info = forward::run(
         &**cx.op,
@@ -148,16 +172,17 @@ fn check(cx: &CommandContext<'_>, router: &Router, set: &SetPool) -> Result<Vec<
         )));
     }
     let hello = forward::run(&**cx.op, router, set, "admin", &doc! { "hello": 1 }, true)?;
-    if hello.as_doc().get("configsvr").is_some() {
+    if hello.as_doc().get("configsvr").is_some() && name != CONFIG {
         return Err(failed(format!(
-            "the set {} holds the configuration of a cluster, and cannot be a shard yet",
+            "the set {} holds the configuration of a cluster, which becomes a shard of it by \
+             transitionFromDedicatedConfigServer",
             set.name
         )));
     }
     let names = databases_of(cx, router, set)?;
     for d in read(&**cx.op, router, "databases", DocBuf::new())? {
         let (db, primary) = (d.as_doc().get_str("_id"), d.as_doc().get_str("primary"));
-        if let Some(db) = db.filter(|db| names.iter().any(|n| n == db)) {
+        if let Some(db) = db.filter(|db| names.iter().any(|n| n.eq_ignore_ascii_case(db))) {
             return Err(failed(format!(
                 "can't add shard '{}' because a local database '{db}' exists in another {}",
                 set.text(),

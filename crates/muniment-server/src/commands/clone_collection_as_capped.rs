@@ -4,7 +4,7 @@ use super::capped_copy::{copy, size};
 use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind, Routed};
+use crate::registry::{CommandSpec, Kind, Routed, Target};
 use muniment_auth::action::{Action, Actions};
 use muniment_auth::resource::Target as On;
 use muniment_value::args::{Types, check_type};
@@ -15,6 +15,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     name: "cloneCollectionAsCapped",
     doc: "Copies a collection into a new capped one",
     kind: Kind::Ddl,
+    target: Target::CollectionUnchecked,
     write_concern: true,
     open_fields: true,
     run,

@@ -43,7 +43,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     ..CommandSpec::new(
-        Routed::Shards(crate::router::sharded::ddl::everywhere),
+        Routed::Shards(crate::router::sharded::ddl::coll_mod),
         Needs::Of(needs),
     )
 };

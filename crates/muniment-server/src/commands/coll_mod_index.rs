@@ -163,6 +163,13 @@ pub(super) fn plan(
     if change.expire.is_some() && is_id {
         return Err(invalid("the _id field does not support TTL indexes"));
     }
+    // A text index has two fields, but it may have been made with this option.
+    let gets = change.expire.is_some() && old.expire_after_seconds.is_none();
+    if gets && old.key.as_doc().count() > 1 {
+        return Err(invalid(
+            "TTL indexes are single-field indexes, compound indexes do not support TTL",
+        ));
+    }
     if change.hidden.is_some() && is_id {
         return Err(Error::bad_value("can't hide _id index"));
     }

@@ -13,21 +13,28 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run: |cx| {
         let router = cx.server.router.as_ref();
         let sets = router.map_or_else(Vec::new, |router| router.sets());
-        let (mut available, mut hosts, mut names) = (0, DocBuf::new(), DocBuf::new());
+        let (mut available, mut created, mut in_use) = (0, 0, 0);
+        let (mut hosts, mut names) = (DocBuf::new(), DocBuf::new());
         for set in &sets {
-            for (host, idle) in set.idle() {
-                available += idle as i32;
-                hosts.append(&host, doc! { "available": idle as i32 });
+            for of in set.connections() {
+                let counts = doc! {
+                    "inUse": of.in_use as i32, "available": of.idle as i32, "created": of.created as i32,
+                };
+                hosts.append(&of.host, counts);
+                available += of.idle as i32;
+                created += of.created as i32;
+                in_use += of.in_use as i32;
             }
             names.append(&set.name, doc! { "hosts": set.text() });
         }
         let w = &mut cx.reply;
-        w.field("numClientConnections", available);
+        w.field("numClientConnections", available + in_use);
         w.field("numAScopedConnections", 0);
-        w.field("totalInUse", 0);
+        w.field("totalInUse", in_use);
         w.field("totalAvailable", available);
+        // A router leases none, and looks at none in the background.
         w.field("totalLeased", 0);
-        w.field("totalCreated", 0);
+        w.field("totalCreated", created);
         w.field("totalRefreshing", 0);
         w.field("pools", doc! {});
         w.field("hosts", hosts);

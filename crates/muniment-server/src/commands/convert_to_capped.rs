@@ -4,7 +4,7 @@ use super::capped_copy::{copy, size};
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind, Routed};
+use crate::registry::{CommandSpec, Kind, Routed, Target};
 use muniment_auth::action::{Action, Actions};
 use muniment_exec::CatalogChange;
 use muniment_value::{Code, Error, Result};
@@ -14,6 +14,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     name: "convertToCapped",
     doc: "Makes a collection a capped one",
     kind: Kind::Ddl,
+    target: Target::CollectionUnchecked,
     write_concern: true,
     open_fields: true,
     run,

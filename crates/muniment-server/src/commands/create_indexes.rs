@@ -10,7 +10,7 @@ use muniment_exec::{BUCKETS, CatalogChange, Source, TimeSeries};
 use muniment_op::Interrupt;
 use muniment_storage::{Collection, CollectionOptions, IndexSpec};
 use muniment_value::args::{Field, Types, opt, req};
-use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result};
+use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, uuid_text};
 use std::sync::Arc;
 
 const FIELDS: &[Field] = &[
@@ -115,6 +115,13 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     // Indexes that another operation has built at the same time may not be on disk yet.
     store.wait_settled(&collection, &**cx.op)?;
+    // A range that has moved meanwhile may have come to a shard that the router has not told of the index.
+    match collection.is_time_series() {
+        true => cx
+            .op
+            .check_placement(&collection.name(), Some(&collection))?,
+        false => cx.op.check_placement(cx.ns(), Some(&collection))?,
+    }
     let after = counted(&collection);
     if created_collection || after != before {
         cx.note_write();
@@ -206,17 +213,11 @@ fn build_failed(collection: &Collection, e: Error) -> Error {
     ) {
         return e;
     }
-    let show = |uuid: [u8; 16]| {
-        let hex: Vec<String> = uuid.iter().map(|b| format!("{b:02x}")).collect();
-        [0..4, 4..6, 6..8, 8..10, 10..16]
-            .map(|part| hex.get(part).unwrap_or_default().concat())
-            .join("-")
-    };
     e.context(&format!(
         "Index build failed: {}: Collection {} ( {} ) :: caused by :: ",
-        show(super::random_uuid()),
+        uuid_text(&super::random_uuid()),
         collection.namespace(),
-        show(collection.uuid())
+        uuid_text(&collection.uuid())
     ))
 }
 

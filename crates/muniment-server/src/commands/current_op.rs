@@ -85,6 +85,9 @@ pub(super) fn operations(
         d.append("numYields", 0_i64);
         all.push(d);
     }
+    if let Some(router) = server.router.as_ref().filter(|_| own.is_none()) {
+        all.extend(router.resharding.to_docs());
+    }
     if idle {
         all.extend(idle_connections(server, &busy, own));
     }

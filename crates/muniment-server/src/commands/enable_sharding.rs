@@ -3,7 +3,7 @@
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind, Routed};
+use crate::registry::CommandSpec;
 use crate::router::Router;
 use muniment_auth::action::{Action, Actions};
 use muniment_value::args::{Field, Types, opt};
@@ -16,13 +16,9 @@ pub const COMMAND: CommandSpec = CommandSpec {
     name: "enableSharding",
     aliases: &["enablesharding"],
     doc: "Gives a database a shard, before it has anything",
-    kind: Kind::Admin,
-    of_router: true,
-    admin_only: true,
-    write_concern: true,
     fields: FIELDS,
-    ..CommandSpec::new(
-        Routed::By(run),
+    ..CommandSpec::of_cluster(
+        run,
         Needs::Of(|asks| {
             let db = asks
                 .request
@@ -35,8 +31,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
 };
 
 fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
-    let db = cx.typed_target(Types::STRING)?;
-    let db = db.as_str().unwrap_or_default();
+    let db = cx.text_target()?;
     namespace::check_db(db)?;
     if ["admin", "config", "local"].contains(&db) {
         return Err(Error::new(

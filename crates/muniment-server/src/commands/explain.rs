@@ -76,7 +76,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         }
         Target::CollectionOrDatabase if target.is_number() => None,
         Target::CollectionOrDatabase => Some(namespace::collection_of(cx.db(), target)?),
-        Target::Cursor | Target::Anything => None,
+        Target::CollectionUnchecked | Target::Cursor | Target::Anything => None,
     };
     let ns = format!("{}.{}", cx.db(), collection.unwrap_or("$cmd.aggregate"));
     let of = Explained {

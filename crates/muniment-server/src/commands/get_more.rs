@@ -39,10 +39,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
 /// Whether the cursor is that of a change stream.
 fn is_change_stream(server: &ServerState, body: Doc<'_>) -> bool {
     match body.first().map(|e| e.value()) {
-        Some(Value::Int64(id)) => match &server.router {
-            Some(router) => router.is_of_change_stream(id),
-            None => server.engine.cursors.is_of_change_stream(id),
-        },
+        Some(Value::Int64(id)) => server.engine.cursors.is_of_change_stream(id),
         _ => false,
     }
 }

@@ -36,6 +36,8 @@ pub(super) const FIELDS: &[Field] = &[
     idle("backpressure", Types::ANY, "a hint of newer drivers"),
     idle("hostInfo", Types::STRING, "internal clients only"),
     idle("forShell", Types::ANY, "the old shell's"),
+    // What MongoDB's own routers and members add to their greeting.
+    opt("internalClient", Types::OBJECT),
 ];
 
 /// The command.
@@ -76,7 +78,23 @@ fn asked_user(v: Value<'_>) -> Result<UserName> {
     })
 }
 
+/// Sends away a router or member of MongoDB.
+///
+/// # Errors
+/// 188 IncompatibleServerVersion.
+fn check_kind(cx: &CommandContext<'_>) -> Result<()> {
+    match cx.args.get("internalClient") {
+        None => Ok(()),
+        Some(_) => Err(Error::new(
+            Code::IncompatibleServerVersion,
+            "this is a server of Muniment, and the client is a mongos or mongod of MongoDB: all servers of a \
+             cluster and of a replica set have to be of one kind. Muniment's router is `muniment router`",
+        )),
+    }
+}
+
 pub(super) fn run(cx: &mut CommandContext<'_>, primary: &str) -> Result<()> {
+    check_kind(cx)?;
     let asked = cx.args.get("saslSupportedMechs");
     let asked = asked.map(asked_user).transpose()?;
     if let Some(client) = cx.args.doc("client") {

@@ -4,7 +4,7 @@ use crate::auth::{self, Needs};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Routed, Target};
 use muniment_value::args::{Types, req};
-use muniment_value::{ArrayBuf, Error, Result, Value, array};
+use muniment_value::{ArrayBuf, Result, array};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -20,21 +20,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    let mut ids = Vec::new();
-    for e in cx.args.array("cursors").into_iter().flatten() {
-        match e.value() {
-            Value::Int64(id) => ids.push(id),
-            Value::Null => {}
-            v => {
-                return Err(Error::type_mismatch(format!(
-                    "BSON field 'killCursors.cursors.{}' is the wrong type '{}', expected type \
-                     'long'",
-                    e.name(),
-                    v.type_name()
-                )));
-            }
-        }
-    }
+    let ids = cx.cursors_named()?;
     let owner = cx.cursor_owner();
     // Without the right to end those of others, a user ends the own cursors.
     let any = auth::user_of(cx.server, cx.local).is_some_and(|user| user.may_end_cursors(cx.ns()));

@@ -4,7 +4,7 @@ use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Routed};
 use crate::router::Router;
-use crate::router::catalog::read;
+use crate::router::configuration::read;
 use muniment_auth::action::Action;
 use muniment_value::args::{Field, Types, opt};
 use muniment_value::{ArrayBuf, DocBuf, Result};

@@ -3,6 +3,7 @@
 //!
 //! Old; kept for clients that still send it. All emitted values are held in memory, up to a limit.
 
+use super::reduction::{Out, out, results, writing};
 use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Explained, Kind, Routed, Target};
@@ -11,12 +12,8 @@ use muniment_auth::resource::Target as On;
 use muniment_exec::{
     AggregateRequest, CountRequest, Explainable, FindRequest, MapReduceRequest, Verbosity,
 };
-use muniment_query::running::Work;
 use muniment_value::args::{Args, Field, Types, idle, opt, req};
-use muniment_value::{
-    ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, ValueBuf, array, doc, number,
-};
-use std::sync::Arc;
+use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, array, doc, number};
 
 /// A function: a string or code.
 const FUNCTION: Types = Types::STRING.or(Types::CODE);
@@ -53,7 +50,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     writes_output,
     explain: Some(explain),
     ..CommandSpec::new(
-        Routed::Shards(crate::router::sharded::ddl::refused),
+        Routed::By(crate::router::sharded::map_reduce::run),
         Needs::Of(needs),
     )
 };
@@ -80,86 +77,6 @@ fn needs(asks: &Asks<'_>) -> bool {
     writes && asks.may_here(Actions::of(&[Action::Find]))
 }
 
-/// The most that the emitted pairs may take, in bytes.
-const MAX_EMITTED: usize = 100 << 20;
-
-/// How many documents are mapped before the emitted pairs are fetched and counted against the limit.
-const MAPPED_AT_ONCE: usize = 100;
-
-/// Where the results go.
-enum Out {
-    Inline,
-    /// A stage (`$merge` or `$out`) that writes the results, and the reply's `result`.
-    Stage(DocBuf, ValueBuf),
-}
-
-fn out(args: &Args<'_>, own: &str) -> Result<Out> {
-    let v = args.get("out");
-    let replace = |db: &str, coll: &str, shown: ValueBuf| {
-        let to = doc! { "db": db, "coll": coll };
-        Out::Stage(doc! { "$out": to }, shown)
-    };
-    let d = match v {
-        Some(Value::String(name)) => return Ok(replace(own, name, ValueBuf::new(name))),
-        Some(Value::Document(d)) => d,
-        _ => return Ok(Out::Inline),
-    };
-    let given = d.get("db").and_then(|v| v.as_str());
-    let db = given.unwrap_or(own);
-    // The reply names the database only if the command did.
-    let shown = |name: &str| match given {
-        Some(db) => ValueBuf::new(doc! { "db": db, "collection": name }),
-        None => ValueBuf::new(name),
-    };
-    for e in d {
-        match (e.name(), e.value()) {
-            ("inline", _) => return Ok(Out::Inline),
-            ("replace", Value::String(name)) => return Ok(replace(db, name, shown(name))),
-            ("merge", Value::String(name)) => {
-                let into = doc! { "db": db, "coll": name };
-                let stage = doc! { "$merge": doc! { "into": into, "whenMatched": "replace" } };
-                return Ok(Out::Stage(stage, shown(name)));
-            }
-            ("reduce", Value::String(name)) => {
-                let into = doc! { "db": db, "coll": name };
-                let merge = doc! { "into": into, "whenMatched": reducing(args) };
-                return Ok(Out::Stage(doc! { "$merge": merge }, shown(name)));
-            }
-            _ => {}
-        }
-    }
-    Err(Error::bad_value(
-        "'out' must have one of the fields inline, replace, merge, reduce",
-    ))
-}
-
-/// The stages for a key that the output collection already has: its value and the new one are reduced, and
-/// the result is finalized.
-fn reducing(args: &Args<'_>) -> ArrayBuf {
-    let call = |name: &str, value: Value<'_>| {
-        let body = args.get(name)?;
-        let function = doc! { "body": body, "args": array!["$_id", value], "lang": "js" };
-        Some(doc! { "$project": doc! { "value": doc! { "$function": function } } })
-    };
-    let both = array!["$value", "$$new.value"];
-    let stages = [
-        call("reduce", Value::Array(both.as_doc())),
-        call("finalize", Value::String("$value")),
-    ];
-    stages.into_iter().flatten().collect()
-}
-
-fn function(args: &Args<'_>, name: &str) -> Option<Arc<str>> {
-    match args.get(name) {
-        Some(Value::String(s) | Value::Code(s)) => Some(s.into()),
-        _ => None,
-    }
-}
-
-fn call(f: &Arc<str>, args: &ArrayBuf, work: Work<'_>) -> Result<ValueBuf> {
-    work.with_engine(|e| e.call(f, None, args.as_doc()))
-}
-
 /// The find whose documents are mapped.
 fn input<'a>(args: &Args<'a>, ns: &'a str) -> Result<FindRequest<'a>> {
     Ok(FindRequest {
@@ -175,86 +92,12 @@ fn input<'a>(args: &Args<'a>, ns: &'a str) -> Result<FindRequest<'a>> {
     })
 }
 
-/// Maps every document, and returns the pairs that the function emitted.
-fn map(
-    cx: &CommandContext<'_>,
-    request: &FindRequest<'_>,
-    f: &Arc<str>,
-) -> Result<Vec<(ValueBuf, ValueBuf)>> {
-    let work = cx.op.work();
-    let mut cursor = cx.engine().find(cx.op, request)?;
-    let (mut pairs, mut bytes) = (Vec::new(), 0);
-    loop {
-        let mut mapped = 0;
-        while mapped < MAPPED_AT_ONCE
-            && let Some(d) = cursor.next_doc(cx.op)?
-        {
-            work.with_engine(|e| e.call(f, Some(Doc::new(&d)), Doc::EMPTY))?;
-            mapped += 1;
-        }
-        let emitted = work.with_engine(|e| e.emitted())?;
-        let Value::Array(emitted) = emitted.as_value() else {
-            break;
-        };
-        bytes += emitted.byte_len();
-        if bytes > MAX_EMITTED {
-            return Err(Error::new(
-                Code::ExceededMemoryLimit,
-                format!("mapReduce: the emitted values need more than {MAX_EMITTED} bytes"),
-            ));
-        }
-        for pair in emitted.values().filter_map(|v| v.as_array()) {
-            let mut pair = pair.values();
-            let key = pair.next().filter(|v| !v.is_nullish());
-            let value = pair.next().unwrap_or(Value::Null);
-            pairs.push((
-                ValueBuf::new(key.unwrap_or(Value::Null)),
-                ValueBuf::new(value),
-            ));
-        }
-        if mapped < MAPPED_AT_ONCE {
-            break;
-        }
-    }
-    Ok(pairs)
-}
-
-/// Maps and reduces. Returns the results, and how many pairs were emitted.
-fn results(cx: &CommandContext<'_>, args: &Args<'_>, ns: &str) -> Result<(Vec<DocBuf>, usize)> {
-    let (Some(f), Some(reduce)) = (function(args, "map"), function(args, "reduce")) else {
-        return Err(Error::bad_value("map and reduce must be functions"));
-    };
-    let finalize = function(args, "finalize");
-    for e in args.doc("scope").unwrap_or(Doc::EMPTY) {
-        cx.op
-            .work()
-            .with_engine(|engine| engine.set_global(e.name(), e.value()))?;
-    }
+/// Maps and reduces the documents of this server.
+fn own_results(cx: &CommandContext<'_>, args: &Args<'_>, ns: &str) -> Result<(Vec<DocBuf>, usize)> {
     let given = args.collation()?;
     let collation = cx.engine().source(ns)?.collation(ns, given.as_ref())?;
-    let mut pairs = map(cx, &input(args, ns)?, &f)?;
-    pairs.sort_by(|a, b| collation.cmp(a.0.as_value(), b.0.as_value()));
-    let mut results = Vec::new();
-    let groups = pairs.chunk_by(|a, b| collation.equal(a.0.as_value(), b.0.as_value()));
-    for group in groups {
-        let Some((key, first)) = group.first() else {
-            continue;
-        };
-        let mut value = first.clone();
-        if group.len() > 1 {
-            let values: ArrayBuf = group.iter().map(|(_, v)| v).collect();
-            value = call(
-                &reduce,
-                &array![key, Value::Array(values.as_doc())],
-                cx.op.work(),
-            )?;
-        }
-        if let Some(f) = &finalize {
-            value = call(f, &array![key, value], cx.op.work())?;
-        }
-        results.push(doc! { "_id": key, "value": value });
-    }
-    Ok((results, pairs.len()))
+    let mut cursor = cx.engine().find(cx.op, &input(args, ns)?)?;
+    results(cx, args, &collation, &mut || cursor.next_doc(cx.op))
 }
 
 /// The stages into which MongoDB translates the functions, for `explain`.
@@ -289,7 +132,7 @@ fn explain(cx: &mut CommandContext<'_>, of: &Explained<'_, '_>) -> Result<()> {
     let runs = of.verbosity > Verbosity::QueryPlanner && matches!(out, Out::Inline);
     let mut given = Vec::new();
     if runs {
-        let (results, emitted) = results(cx, args, ns)?;
+        let (results, emitted) = own_results(cx, args, ns)?;
         let mapped = cx.engine().count(cx.op, &counting(&request))?;
         given = [
             mapped,
@@ -326,16 +169,14 @@ fn counting<'a>(find: &FindRequest<'a>) -> CountRequest<'a> {
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let out = out(&cx.args, cx.db())?;
-    let (results, _) = results(cx, &cx.args, cx.ns())?;
+    let (results, _) = own_results(cx, &cx.args, cx.ns())?;
+    let results: ArrayBuf = results.into_iter().collect();
     match out {
         Out::Inline => {
-            let results: ArrayBuf = results.into_iter().collect();
             cx.reply.field("results", Value::Array(results.as_doc()));
         }
         Out::Stage(stage, name) => {
-            let results: ArrayBuf = results.into_iter().collect();
-            let results = doc! { "$literal": Value::Array(results.as_doc()) };
-            let pipeline = array![doc! { "$documents": results }, stage];
+            let pipeline = writing(&results, stage);
             let request = AggregateRequest::new(cx.db(), pipeline.as_doc(), Doc::EMPTY);
             let mut cursor = cx.engine().aggregate(cx.op, &request)?;
             while cursor.next_doc(cx.op)?.is_some() {}

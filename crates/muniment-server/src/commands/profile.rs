@@ -27,7 +27,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     profiled: false,
-    ..CommandSpec::new(Routed::Refused, Needs::Of(needs))
+    ..CommandSpec::new(Routed::By(|cx, _| run(cx)), Needs::Of(needs))
 };
 
 /// What is recorded may be seen by users who may read the records.
@@ -40,9 +40,21 @@ fn needs(asks: &Asks<'_>) -> bool {
         || (only_asks && asks.may_one(On::Collection(db, "system.profile"), Action::Find))
 }
 
+/// Fails at a router for a level at which operations are recorded.
+fn check_records(cx: &CommandContext<'_>, level: i64) -> Result<()> {
+    match cx.server.router.is_some() && (1..=2).contains(&level) {
+        false => Ok(()),
+        true => Err(Error::bad_value(
+            "a router records no operations: the level of profiling has to be 0 there. Its log tells of slow \
+             operations, see slowms, sampleRate and filter",
+        )),
+    }
+}
+
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let level = cx.typed_target(Types::NUMBER)?;
     let level = number::to_i64_clamped(level).unwrap_or(-1);
+    check_records(cx, level)?;
     let before = cx.server.profiling.of(cx.db());
     let parameters = &cx.server.parameters;
     let slow_ms = parameters.slow_ms.load(Relaxed);

@@ -128,6 +128,12 @@ pub(super) fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         w.field("sharding", doc! { "configsvrConnectionString": config });
         w.field("shardingStatistics", doc! { "openCursors": open });
     }
+    if cx.server.options.role.may_be_shard() {
+        let moved = cx.server.engine.store.with_foreign_rows();
+        let waste = moved.iter().filter_map(|c| c.placement());
+        let waste = waste.map(|p| p.waste().len()).sum();
+        w.field("shardingStatistics", cx.server.moving.figures.to_doc(waste));
+    }
     Ok(())
 }
 

@@ -19,7 +19,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     runs_on: Some(RunsOn::Primary),
     ..CommandSpec::new(
-        Routed::NotYet,
+        Routed::Everywhere,
         Needs::cluster(&[Action::SetClusterParameter]),
     )
 };

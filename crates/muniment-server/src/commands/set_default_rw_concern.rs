@@ -1,7 +1,9 @@
 //! `setDefaultRWConcern`: the defaults are stored in `config.settings`, so that a restart keeps them.
 
 use crate::auth::Needs;
-use crate::concern::{Levels, Provenance, ReadsIn, WriteConcern, check_read_concern};
+use crate::concern::{
+    Levels, Provenance, ReadsIn, STORED_DEFAULTS, WriteConcern, check_read_concern,
+};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Routed, RunsOn};
 use crate::settings;
@@ -14,10 +16,9 @@ use muniment_member::W;
 use muniment_value::args::{Field, Types, opt};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 
-/// Where the defaults are stored.
-const NAMESPACE: &str = "config.settings";
-/// The `_id` they are stored under.
-const ID: &str = "ReadWriteConcernDefaults";
+/// Where the defaults are stored, and the `_id` they are stored under.
+const NAMESPACE: &str = STORED_DEFAULTS.0;
+const ID: &str = STORED_DEFAULTS.1;
 
 const FIELDS: &[Field] = &[
     opt("defaultReadConcern", Types::OBJECT),
@@ -35,7 +36,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     runs_on: Some(RunsOn::Primary),
     ..CommandSpec::new(
-        Routed::NotYet,
+        Routed::Everywhere,
         Needs::cluster(&[Action::SetDefaultRWConcern]),
     )
 };

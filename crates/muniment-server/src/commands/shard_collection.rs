@@ -1,11 +1,15 @@
 //! `shardCollection`: divides a collection over the shards.
 
+use super::clustering::time_series;
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind, Routed};
+use crate::registry::CommandSpec;
 use crate::router::Router;
-use crate::router::sharded::shard::{ShardRequest, shard, uuid_value};
+use crate::router::sharded::dividing::{ShardRequest, simple_collation};
+use crate::router::sharded::shard::shard;
+use crate::router::sharded::whole;
+use crate::uuid::uuid_value;
 use muniment_auth::action::{Action, Actions};
 use muniment_shard::ShardKey;
 use muniment_value::args::{Field, Types, idle, opt, refused, req};
@@ -27,7 +31,7 @@ const FIELDS: &[Field] = &[
         Types::SAFE_BOOL,
         "an index that keeps the key unique is asked for with `unique`",
     ),
-    refused("timeseries", Types::OBJECT),
+    opt("timeseries", Types::OBJECT),
     refused("implicitlyCreateIndex", Types::BOOL),
     refused("initialSplitPoints", Types::ARRAY),
 ];
@@ -37,13 +41,9 @@ pub const COMMAND: CommandSpec = CommandSpec {
     name: "shardCollection",
     aliases: &["shardcollection"],
     doc: "Divides a collection over the shards by a key",
-    kind: Kind::Admin,
-    of_router: true,
-    admin_only: true,
-    write_concern: true,
     fields: FIELDS,
-    ..CommandSpec::new(
-        Routed::By(run),
+    ..CommandSpec::of_cluster(
+        run,
         Needs::Of(|asks| {
             let ns = asks
                 .request
@@ -56,8 +56,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
 };
 
 fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
-    let ns = cx.typed_target(Types::STRING)?;
-    let ns = ns.as_str().unwrap_or_default();
+    let ns = cx.text_target()?;
     let (db, name) = namespace::split(ns)?;
     namespace::check_create(db, name)?;
     if ["admin", "config", "local"].contains(&db) || name.starts_with("system.") {
@@ -78,19 +77,17 @@ fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
         .args
         .get("numInitialChunks")
         .and_then(number::to_i64_clamped);
-    let collation = cx.args.doc("collation");
-    let simple = collation.is_some_and(|c| c.get_str("locale") == Some("simple"));
-    if collation.is_some() && !simple {
-        return Err(Error::bad_value(
-            "The collation for shardCollection must be {locale: 'simple'}",
-        ));
-    }
+    let simple = simple_collation(cx)?;
+    let series = cx.args.doc("timeseries").map(time_series).transpose()?;
+    whole::bring_home(cx, router, ns)?;
     let request = ShardRequest {
         ns,
         key: Arc::new(key),
         unique,
         chunks: chunks.and_then(|n| usize::try_from(n).ok()),
         simple,
+        unsplittable: false,
+        series,
     };
     let uuid = shard(cx, router, &request)?;
     cx.reply.field("collectionsharded", ns);

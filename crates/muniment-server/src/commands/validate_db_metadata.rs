@@ -4,11 +4,15 @@ use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Routed};
+use crate::router::forward::ask;
+use crate::router::{Reach, Router};
 use muniment_auth::action::Action;
 use muniment_auth::resource::Target as On;
 use muniment_storage::IndexSpec;
 use muniment_value::args::{Args, Field, Types, check_type, opt, req};
-use muniment_value::{ArrayBuf, Code, Doc, Error, Result, Value, doc};
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_wire::client;
+use std::collections::BTreeMap;
 
 const FIELDS: &[Field] = &[
     req("apiParameters", Types::OBJECT),
@@ -31,7 +35,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     ..CommandSpec::new(
-        Routed::Database,
+        Routed::By(over_shards),
         Needs::Of(|asks| {
             let db = asks.request.body.get_str("db").unwrap_or_default();
             asks.may_one(On::Database(db), Action::Validate)
@@ -64,6 +68,28 @@ fn allowed(spec: &IndexSpec) -> bool {
         .iter()
         .any(|e| matches!(e.value(), Value::String("text")));
     !text && !spec.sparse
+}
+
+/// Asks all shards. A sharded collection has the same indexes on each.
+fn over_shards(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let mut errors: BTreeMap<String, Vec<DocBuf>> = BTreeMap::new();
+    for (_, set) in router.catalog.shards(&**cx.op, router)? {
+        let reply = ask(cx, router, &set, cx.request.body, Reach::Primary)?;
+        let body = reply.body.as_doc();
+        client::check_ok(body)?;
+        let of_shard = body.get_array("apiVersionErrors").unwrap_or(Doc::EMPTY);
+        let mut told: BTreeMap<String, Vec<DocBuf>> = BTreeMap::new();
+        for d in of_shard.values().filter_map(|v| v.as_doc()) {
+            let ns = d.get_str("ns").unwrap_or_default();
+            told.entry(ns.to_string()).or_default().push(d.to_buf());
+        }
+        for (ns, of_collection) in told {
+            errors.entry(ns).or_insert(of_collection);
+        }
+    }
+    let errors: ArrayBuf = errors.into_values().flatten().collect();
+    cx.reply.field("apiVersionErrors", errors);
+    Ok(())
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -102,7 +102,7 @@ fn recover(server: &ServerState, op: &Arc<OpContext>, id: TransactionId) -> Resu
 
 impl Course<'_> {
     fn run(mut self) -> Result<Told> {
-        let began = Instant::now();
+        let began = muniment_op::now();
         let mut decided = None;
         loop {
             let actions = self.machine.actions();
@@ -110,15 +110,15 @@ impl Course<'_> {
                 Some(Action::Prepare(_)) => {
                     self.prepare(&actions, began + VOTING)?;
                     self.op.check()?;
-                    if began.elapsed() >= VOTING {
+                    if muniment_op::since(began) >= VOTING {
                         self.machine.input(Input::GaveUp);
                     }
                 }
                 Some(Action::Store(decision)) => self.store(*decision)?,
                 Some(Action::Resolve(..)) => {
-                    let since = *decided.get_or_insert_with(Instant::now);
+                    let since = *decided.get_or_insert_with(muniment_op::now);
                     self.resolve(&actions, since + RESOLVING);
-                    if since.elapsed() >= RESOLVING {
+                    if muniment_op::since(since) >= RESOLVING {
                         break;
                     }
                 }
@@ -130,7 +130,7 @@ impl Course<'_> {
                 None => break,
             }
             if self.machine.actions() == actions {
-                sleep_until(Instant::now() + PAUSE, &**self.op)?;
+                sleep_until(muniment_op::now() + PAUSE, &**self.op)?;
             }
         }
         let told = self.machine.told();

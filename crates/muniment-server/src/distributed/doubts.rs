@@ -4,7 +4,7 @@
 use super::messages::Asking;
 use super::own::{durable, own_set};
 use super::{coordinate, decisions, participant};
-use crate::options::{ClusterRole, SetAddress};
+use crate::options::SetAddress;
 use crate::state::ServerState;
 use muniment_exec::{OpContext, OpStart};
 use muniment_logger::{Severity, guarded, now_ms};
@@ -31,17 +31,28 @@ type Waits = HashMap<TransactionId, (Instant, Duration)>;
 
 /// Goes on until the server ends. On a server that holds no part of a cluster it returns at once.
 pub fn keep(server: &Arc<ServerState>) {
-    if !matches!(
-        server.options.role,
-        ClusterRole::Shard | ClusterRole::Config
-    ) {
+    if !server.options.role.may_be_shard() {
         return;
     }
-    let (mut prepared, mut stored) = (Waits::new(), Waits::new());
+    let mut doubts = Doubts::default();
     while !server.lifecycle.wait_for_stop_for(EVERY) {
+        doubts.turn(server);
+    }
+}
+
+/// What was heard nothing of for a while.
+#[derive(Default)]
+pub(crate) struct Doubts {
+    prepared: Waits,
+    stored: Waits,
+}
+
+impl Doubts {
+    /// Takes up what is due.
+    pub(crate) fn turn(&mut self, server: &Arc<ServerState>) {
         if !server.is_writable() {
-            (prepared, stored) = (Waits::new(), Waits::new());
-            continue;
+            *self = Doubts::default();
+            return;
         }
         let op = server.engine.operations.begin(OpStart {
             command: "transactionCoordinator",
@@ -51,8 +62,8 @@ pub fn keep(server: &Arc<ServerState>) {
             op.kill(Code::InterruptedAtShutdown);
         }
         let done = guarded(|| {
-            ask(server, &op, &mut prepared)?;
-            go_on(server, &op, &mut stored)
+            ask(server, &op, &mut self.prepared)?;
+            go_on(server, &op, &mut self.stored)
         });
         if let Ok(Err(e)) = done
             && e.code() == Code::DataCorruptionDetected
@@ -71,7 +82,7 @@ pub fn keep(server: &Arc<ServerState>) {
 
 /// Those of these whose turn it is. The others are forgotten.
 fn due(waits: &mut Waits, all: impl Iterator<Item = TransactionId>) -> Vec<TransactionId> {
-    let now = Instant::now();
+    let now = muniment_op::now();
     let mut next = Waits::new();
     let mut found = Vec::new();
     for id in all {
@@ -118,7 +129,7 @@ fn settle(server: &ServerState, op: &Arc<OpContext>, prepared: &PreparedTransact
         false => Asking {
             server,
             op,
-            until: Instant::now() + ASKING,
+            until: muniment_op::now() + ASKING,
             id,
         }
         .decision(&coordinator)?,

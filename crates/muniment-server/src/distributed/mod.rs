@@ -18,6 +18,10 @@ mod participant;
 pub mod running;
 
 pub use coordinate::commit;
+#[cfg(test)]
+pub(crate) use doubts::Doubts;
 pub use doubts::keep as keep_going;
 pub use messages::{decision_of, id_of};
+
+pub use own::{durable, own_set};
 pub use participant::{decision, prepare, resolve};

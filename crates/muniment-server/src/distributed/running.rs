@@ -11,7 +11,7 @@ use std::collections::HashSet;
 /// What a server has for transactions over several shards.
 pub struct Distributed {
     /// The sets of other participants.
-    pub(super) sets: Sets,
+    pub sets: Sets,
     /// The transactions that a thread coordinates.
     running: Mutex<HashSet<TransactionId>>,
     /// Notified when one of these ends.

@@ -4,6 +4,7 @@
 use crate::auth::may_on_cluster;
 use crate::context::{ConnLocal, Request};
 use crate::generic::Generic;
+use crate::read_preference::Mode;
 use crate::registry::{CommandSpec, Kind, RunsOn};
 use crate::state::ServerState;
 use muniment_auth::action::Action;
@@ -12,7 +13,7 @@ use muniment_exec::OpContext;
 use muniment_member::{ReplicaSet, Role, times_of};
 use muniment_storage::Timestamp;
 use muniment_value::{Code, Error, Result};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A follower gets what its primary has committed within this time, unless the two are parted.
 const HEARD_WITHIN: Duration = Duration::from_secs(5);
@@ -112,6 +113,28 @@ fn wait_after(
     }
 }
 
+/// Has this member, and the majority, come to a time of the cluster.
+///
+/// # Errors
+/// 72 InvalidOptions if there is no such time; what ends the operation.
+pub fn reach(server: &ServerState, op: &OpContext, time: Timestamp) -> Result<()> {
+    let Some(set) = &server.replica_set else {
+        return Ok(());
+    };
+    wait_for(server, set, op, "_changesUpTo", time, false)?;
+    let store = &server.engine.store;
+    let lacks = store.majority().is_some_and(|majority| majority.at < time);
+    if lacks && let Some(node) = set.node().filter(|_| set.is_primary()) {
+        // Without somebody who waits for it, members sync only now and then.
+        let concern = Concern {
+            w: W::Majority,
+            journaled: false,
+        };
+        node.wait(store.last_commit()?.index, &concern, None, None, op)?;
+    }
+    store.wait_for_majority(time, op)
+}
+
 /// Waits until this member has everything up to `time`. A primary sees at once what it has committed, and
 /// commits an empty record to reach a time that only clients have heard of. A follower waits until it has
 /// what the primary had at that time.
@@ -166,14 +189,14 @@ fn comes(server: &ServerState, set: &ReplicaSet, op: &OpContext, time: Timestamp
         let ahead = (i64::from(time.seconds()) + 1) * 1000 - now;
         let ahead = Duration::from_millis(u64::try_from(ahead).unwrap_or_default());
         if ahead <= HEARD_WITHIN {
-            muniment_op::sleep_until(Instant::now() + ahead, op)?;
+            muniment_op::sleep_until(muniment_op::now() + ahead, op)?;
             // What is committed from now on is later.
             return Ok(true);
         }
         return Ok(false);
     }
     let before = Timestamp(time.0.saturating_sub(1));
-    let until = Instant::now() + HEARD_WITHIN;
+    let until = muniment_op::now() + HEARD_WITHIN;
     server.engine.store.wait_past(before, until, op)
 }
 
@@ -211,7 +234,7 @@ fn refuse(
     }
     let secondary_ok = generic
         .read_preference
-        .is_some_and(|mode| mode != "primary");
+        .is_some_and(|p| p.mode != Mode::Primary);
     if place != RunsOn::Data && !secondary_ok {
         return Err(Error::new(
             Code::NotPrimaryNoSecondaryOk,
@@ -277,6 +300,7 @@ mod tests {
     #[test]
     fn every_command_has_its_place() {
         let anywhere = [
+            "_changesUpTo",
             "_clusterAccounts",
             "_replSetExport",
             "_replSetHandOver",
@@ -298,6 +322,7 @@ mod tests {
             "getDiagnosticData",
             "getLog",
             "getParameter",
+            "getShardVersion",
             "hello",
             "hostInfo",
             "invalidateUserCache",

@@ -9,11 +9,11 @@ mod callers;
 mod forward;
 mod host;
 #[cfg(test)]
-mod simulation;
+pub(crate) mod simulation;
 mod start;
 
 pub use acknowledge::{acknowledge, keeper, of_majority, write_concern_error};
-pub use admit::admit;
+pub use admit::{admit, reach};
 pub use callers::{answer as answer_proof, check as check_caller};
 pub use forward::forward;
 pub use host::host_of;

@@ -4,7 +4,7 @@ use super::labels::labelled;
 use super::parse::{Parsed, namespace_of, uuid_of, write_concern_of};
 use super::{Caller, Early};
 use crate::audit;
-use crate::auth;
+use crate::auth::{self, Needs};
 use crate::concern::WriteConcern;
 use crate::connections::ConnShared;
 use crate::context::ConnLocal;
@@ -69,11 +69,32 @@ pub fn admit<'r>(
         if !auth::may_on_cluster(server, local, Action::Internal) {
             return Err(auth::refused(spec, caller.request).into());
         }
-        op.expect(placement::expectations(versions)?);
+        let expected = placement::expectations(versions)?;
+        if expected
+            .all_shards
+            .is_some_and(|at| at > server.engine.store.visible())
+            && !server.is_writable()
+        {
+            let why = "this member may not know the newest change of ranges yet";
+            return Err(muniment_storage::stale(op.namespace(), None, why).into());
+        }
+        op.expect(expected);
+        let store = &server.engine.store;
+        // A collection that is not here is looked for below. Change streams and questions of members go to all shards.
+        let of_database = op
+            .namespace()
+            .split_once('.')
+            .is_none_or(|(_, c)| c.starts_with("$cmd"));
+        if of_database && !op.is_merged() && !matches!(spec.needs, Needs::Member) {
+            muniment_exec::check_database(store, &op, op.namespace())?;
+        }
         // What reads or writes documents checks that when it looks the collection up.
-        if spec.target == Target::Collection && !matches!(spec.kind, Kind::Read | Kind::Write) {
-            let found = server.engine.store.collection(op.namespace());
-            op.check_placement(op.namespace(), found.as_deref())?;
+        let names = matches!(
+            spec.target,
+            Target::Collection | Target::CollectionUnchecked
+        );
+        if names && !matches!(spec.kind, Kind::Read | Kind::Write) {
+            check_collection(server, &op)?;
         }
     }
     let failed = |e| labelled(caller, spec, &parsed.generic, &op, e);
@@ -303,10 +324,31 @@ fn fail(
     }
 }
 
+/// Compares what a router knows of the command's collection with what is so here.
+///
+/// # Errors
+/// 13388 StaleConfig if they differ.
+fn check_collection(server: &ServerState, op: &OpContext) -> Result<()> {
+    let store = &server.engine.store;
+    let found = store.collection(op.namespace());
+    // The buckets of a time series are where its measurements are.
+    let series = || muniment_exec::series_of(store, op.namespace());
+    match found.map_or_else(series, Some) {
+        Some(series) if series.is_time_series() => {
+            op.check_placement(&series.name(), Some(&series))
+        }
+        Some(found) => op.check_placement(op.namespace(), Some(&found)),
+        None => {
+            op.check_placement(op.namespace(), None)?;
+            muniment_exec::check_database(store, op, op.namespace())
+        }
+    }
+}
+
 /// Sleeps for `time` or until the operation has to stop.
 ///
 /// # Errors
 /// The reason to stop.
 fn sleep(op: &Arc<OpContext>, time: Duration) -> Result<()> {
-    muniment_op::sleep_until(Instant::now() + time, &**op)
+    muniment_op::sleep_until(muniment_op::now() + time, &**op)
 }

@@ -177,7 +177,7 @@ fn steps(
         caller,
         spec,
         op: &op,
-        took: began.elapsed().saturating_sub(op.counters.idle_time()),
+        took: muniment_op::since(began).saturating_sub(op.counters.idle_time()),
         counted: &counted,
         error: failed.as_ref(),
         reply_bytes: out.len(),

@@ -8,7 +8,6 @@ use crate::failpoint::Failure;
 use crate::generic::Generic;
 use crate::metrics::OpKind;
 use crate::namespace;
-use crate::options::ClusterRole;
 use crate::registry::{CommandSpec, Target};
 use crate::state::ServerState;
 use crate::transactions;
@@ -40,7 +39,7 @@ pub fn parse<'r>(
     out: &mut Vec<u8>,
 ) -> std::result::Result<Parsed<'r>, Early> {
     let (server, request) = (caller.server, caller.request);
-    let began = Instant::now();
+    let began = muniment_op::now();
     let known = crate::registry::find(request.name);
     let Some(spec) = known.filter(|spec| spec.is_of(server)) else {
         return Err(unknown(caller));
@@ -127,7 +126,7 @@ pub fn words<'a>(
             return Err(unknown_field(spec.name, s.name));
         }
     }
-    let is_shard = server.options.role == ClusterRole::Shard;
+    let is_shard = server.options.role.may_be_shard();
     generic.check(spec, request.body, server.is_of_set(), is_shard)?;
     Ok((args, generic))
 }
@@ -163,6 +162,7 @@ pub fn namespace_of(
         (Target::Collection | Target::CollectionOrUuid, v) => {
             namespace::collection_of(request.db, v)?
         }
+        (Target::CollectionUnchecked, v) => namespace::lenient(v).unwrap_or("$cmd"),
         (Target::CollectionOrDatabase, v) if v.is_number() => "$cmd.aggregate",
         (Target::CollectionOrDatabase, v) => namespace::collection_of(request.db, v)?,
         (Target::Cursor, _) => request.body.get_str("collection").unwrap_or("$cmd"),

@@ -12,6 +12,7 @@ use crate::auth::{ROLES, USERS};
 use crate::state::ServerState;
 use muniment_exec::{DeleteStatement, OpContext, UpdateStatement};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -24,6 +25,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 #[derive(Default)]
 pub struct Accounts {
     known: AtomicBool,
+    /// Held while users and roles are read for a login, so that an older answer does not undo a newer one.
+    reads: Mutex<()>,
 }
 
 impl Accounts {
@@ -38,6 +41,21 @@ impl Accounts {
                 Code::HostUnreachable,
                 "this router has not been able to read users and roles from the configuration yet",
             )),
+        }
+    }
+
+    /// Sees to it that a login can be judged. Where nobody is asked for credentials no copy is kept fresh, so users and
+    /// roles are read.
+    ///
+    /// # Errors
+    /// 6 HostUnreachable if they are not known; those of reading.
+    pub fn ready(&self, server: &ServerState, router: &Router) -> Result<()> {
+        match server.auth.required {
+            true => self.check(),
+            false => {
+                let _alone = self.reads.lock();
+                renew(server, router, &mut String::new())
+            }
         }
     }
 }

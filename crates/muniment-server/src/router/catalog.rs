@@ -1,14 +1,15 @@
 //! What a router knows of shards and databases. It reads that from the configuration's set when it needs it first.
 //!
-//! Invariant: the shard of a database never changes, so an entry that was read holds. (An entry outlives
-//! `dropDatabase` for that reason.)
+//! Invariant: a shard that a database has left refuses what a router sends it, so an entry that is out of date costs a
+//! repetition. (An entry outlives `dropDatabase`, since the database comes back to the same shard.)
 
-use super::forward::{Own, ask_own_of_all, run};
-use super::{Reach, Router, SetPool};
+use super::configuration::{aggregated, read, read_any};
+use super::forward::run;
+use super::sharded::lease::Lease;
+use super::{Router, SetPool};
 use crate::options::SetAddress;
 use muniment_op::Interrupt;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
-use muniment_wire::client::check_ok;
+use muniment_value::{Code, DocBuf, Error, Result, Value, array, doc};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,85 +23,6 @@ pub struct Catalog {
     databases: RwLock<HashMap<String, Arc<SetPool>>>,
 }
 
-/// The documents of a collection of the configuration, as a majority has them.
-///
-/// # Errors
-/// Those of the way there, and the set's.
-pub fn read(
-    on: &dyn Interrupt,
-    router: &Router,
-    collection: &str,
-    filter: DocBuf,
-) -> Result<Vec<DocBuf>> {
-    // A batch may hold 16 MiB, and a document of the configuration has some hundred bytes.
-    read_after(
-        on,
-        router,
-        collection,
-        filter,
-        ("_id", 10_000),
-        Reach::Primary,
-    )
-}
-
-/// As [`read`], for what cannot change, or is compared by the shards: while the configuration has no primary, a
-/// secondary tells it.
-///
-/// # Errors
-/// As [`read`].
-pub fn read_any(
-    on: &dyn Interrupt,
-    router: &Router,
-    collection: &str,
-    filter: DocBuf,
-) -> Result<Vec<DocBuf>> {
-    let reach = Reach::PrimaryPreferred;
-    read_after(on, router, collection, filter, ("_id", 10_000), reach)
-}
-
-/// The first `most` documents in the order of a field, as a majority has them.
-///
-/// # Errors
-/// As [`read`].
-pub fn read_after(
-    on: &dyn Interrupt,
-    router: &Router,
-    collection: &str,
-    filter: DocBuf,
-    (by, most): (&str, usize),
-    reach: Reach<'_>,
-) -> Result<Vec<DocBuf>> {
-    let mut found = Vec::new();
-    let mut sort = DocBuf::new();
-    sort.append(by, 1);
-    let find = doc! {
-        "find": collection, "filter": filter, "sort": sort,
-        "readConcern": doc! { "level": "majority" }, "limit": most as i64, "batchSize": most as i64,
-        "singleBatch": true, "$readPreference": doc! { "mode": "primaryPreferred" },
-    };
-    let own = Own {
-        set: &router.config,
-        db: "config",
-        command: &find,
-        versions: None,
-        reach,
-    };
-    let reply = ask_own_of_all(on, router, &[own]).pop();
-    let reply = reply
-        .ok_or_else(|| Error::internal("a reply is lost"))??
-        .body;
-    check_ok(reply.as_doc())?;
-    let cursor = reply.as_doc().get_doc("cursor").unwrap_or(Doc::EMPTY);
-    for v in cursor
-        .get_array("firstBatch")
-        .unwrap_or(Doc::EMPTY)
-        .values()
-    {
-        found.extend(v.as_doc().map(|d| d.to_buf()));
-    }
-    Ok(found)
-}
-
 impl Catalog {
     /// The set at an address, whether or not it is a shard.
     pub fn reach(&self, router: &Router, address: &SetAddress) -> Arc<SetPool> {
@@ -111,6 +33,11 @@ impl Catalog {
     pub fn forget(&self) {
         self.shards.write().clear();
         self.databases.write().clear();
+    }
+
+    /// Forgets where a database is.
+    pub fn forget_database(&self, db: &str) {
+        self.databases.write().remove(db);
     }
 
     /// The set of the shard with this name.
@@ -147,7 +74,16 @@ impl Catalog {
             all.push((name.to_string(), set));
         }
         let known = all.iter().map(|(n, set)| (n.clone(), Arc::clone(set)));
-        *self.shards.write() = known.collect();
+        let now: HashMap<String, Arc<SetPool>> = known.collect();
+        let mut shards = self.shards.write();
+        let lost = shards.keys().any(|name| !now.contains_key(name));
+        *shards = now;
+        drop(shards);
+        if lost {
+            // What is known may name a shard that is no more, which cannot say that this is out of date.
+            self.databases.write().clear();
+            router.tables.forget();
+        }
         Ok(all)
     }
 
@@ -173,7 +109,11 @@ impl Catalog {
         }
         let mut found = read_any(on, router, "databases", doc! { "_id": db })?.pop();
         if let (None, Some(wanted)) = (&found, creates) {
-            found = Some(self.create(on, router, db, wanted)?);
+            // A shard that is taken out meanwhile waits for this, and so does a name that differs in case alone.
+            let lease = Lease::take_on(on, router, &db.to_ascii_lowercase(), "createDatabase")?;
+            let made = self.create(on, router, db, wanted);
+            lease.release_on(on, router)?;
+            found = Some(made?);
         }
         let Some(found) = found else {
             return Ok(None);
@@ -195,15 +135,26 @@ impl Catalog {
         wanted: Option<&str>,
     ) -> Result<DocBuf> {
         let shards = self.shards(on, router)?;
-        let mut counts: BTreeMap<&str, usize> =
-            shards.iter().map(|(name, _)| (name.as_str(), 0)).collect();
-        for d in read(on, router, "databases", DocBuf::new())? {
-            if let Some(count) = d
-                .as_doc()
-                .get_str("primary")
-                .and_then(|p| counts.get_mut(p))
-            {
-                *count += 1;
+        // A shard that is being removed gets nothing new.
+        let drains = read(on, router, "shards", doc! { "draining": true })?;
+        let drains = |name: &str| {
+            drains
+                .iter()
+                .any(|d| d.as_doc().get_str("_id") == Some(name))
+        };
+        let stay = shards.iter().filter(|(name, _)| !drains(name));
+        let mut counts: BTreeMap<&str, i64> = stay.map(|(name, _)| (name.as_str(), 0)).collect();
+        // The shard of a name that differs in case alone: it refuses to have both (13297). That it is being removed is no
+        // reason to have the two on different shards.
+        let mut beside = None;
+        for d in spread(on, router, db)? {
+            let d = d.as_doc();
+            let primary = d.get_str("_id").unwrap_or_default();
+            if let Some(count) = counts.get_mut(primary) {
+                *count = d.get("n").and_then(|v| v.as_i64_exact()).unwrap_or(0);
+            }
+            if d.get("beside").is_some_and(|v| v.truthy()) {
+                beside = Some(primary.to_string());
             }
         }
         let least = || {
@@ -212,24 +163,20 @@ impl Catalog {
                 .min_by_key(|(_, n)| **n)
                 .map(|(name, _)| *name)
         };
-        let primary = wanted.or_else(least).ok_or_else(|| {
+        let primary = beside.as_deref().or(wanted);
+        let primary = primary.or_else(least).ok_or_else(|| {
             Error::new(
                 Code::ShardNotFound,
                 format!("Database {db} could not be created :: caused by :: No shards found"),
             )
         })?;
-        if !counts.contains_key(primary) {
+        if beside.is_none() && !counts.contains_key(primary) {
             let why = format!("Shard {primary} not found");
             return Err(Error::new(Code::ShardNotFound, why));
         }
-        let uuid = crate::uuid::random_uuid();
-        let uuid = Value::Binary {
-            subtype: 4,
-            bytes: &uuid,
-        };
+        let version = first_version(router);
         let insert = doc! {
-            "_id": db, "primary": primary, "partitioned": false,
-            "version": doc! { "uuid": uuid, "lastMod": 1 },
+            "_id": db, "primary": primary, "partitioned": false, "version": version,
         };
         let upsert = doc! {
             "findAndModify": "databases", "query": doc! { "_id": db },
@@ -242,4 +189,33 @@ impl Catalog {
             .map(|d| d.to_buf())
             .ok_or_else(|| Error::internal("the configuration's set has made no database"))
     }
+}
+
+/// How many databases each shard has, and whether one of them differs from a name in case alone: `{_id, n, beside}`. The
+/// configuration counts them, for there may be many.
+fn spread(on: &dyn Interrupt, router: &Router, db: &str) -> Result<Vec<DocBuf>> {
+    let lower = doc! { "$literal": db.to_ascii_lowercase() };
+    let is_beside = doc! { "$eq": array![doc! { "$toLower": "$_id" }, lower] };
+    let group = doc! {
+        "_id": "$primary", "n": doc! { "$sum": 1 }, "beside": doc! { "$max": is_beside },
+    };
+    aggregated(on, router, "databases", array![doc! { "$group": group }])
+}
+
+/// The version of a new database, as the configuration has it.
+fn first_version(router: &Router) -> DocBuf {
+    let uuid = crate::uuid::random_uuid();
+    let uuid = Value::Binary {
+        subtype: 4,
+        bytes: &uuid,
+    };
+    let mut version = doc! { "uuid": uuid };
+    let newest = router.times.newest();
+    let newest = newest.as_ref().and_then(|d| d.as_doc().get("clusterTime"));
+    version.append(
+        "timestamp",
+        newest.unwrap_or(Value::Timestamp { t: 0, i: 1 }),
+    );
+    version.append("lastMod", 1);
+    version
 }

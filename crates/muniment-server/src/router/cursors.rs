@@ -5,7 +5,6 @@
 //! cursor is refused.
 
 use super::SetPool;
-use muniment_exec::opens_change_stream;
 use muniment_value::{Code, DocBuf, Error, Result};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -42,7 +41,7 @@ pub struct Cursors {
 impl Default for Cursors {
     fn default() -> Cursors {
         Cursors {
-            open: Mutex::new((HashMap::new(), Instant::now())),
+            open: Mutex::new((HashMap::new(), muniment_op::now())),
         }
     }
 }
@@ -75,15 +74,8 @@ impl Cursors {
                 format!("cursor id {id} was not created by the authenticated user"),
             ));
         }
-        entry.used = Instant::now();
+        entry.used = muniment_op::now();
         Ok(entry.clone())
-    }
-
-    /// Whether it is that of a change stream.
-    pub fn is_of_change_stream(&self, id: i64) -> bool {
-        let open = self.open.lock();
-        let entry = open.0.get(&id);
-        entry.is_some_and(|e| opens_change_stream(e.command.as_doc()))
     }
 
     /// Forgets a cursor.

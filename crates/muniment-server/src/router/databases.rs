@@ -1,10 +1,13 @@
 //! Commands that concern several databases.
 
 use super::forward::{ask, reach};
-use super::place::{OF_CONFIG, set_of};
+use super::place::{OF_CONFIG, set_beside, set_of};
 use super::relay::to;
+use super::sharded::is_gone;
+use super::sharded::{self, Repeats, is_stale};
 use super::{Reach, Router};
 use crate::auth::{self, User};
+use crate::commands::renaming::{Renaming, renaming};
 use crate::context::CommandContext;
 use muniment_auth::action::Actions;
 use muniment_auth::resource::Target as On;
@@ -20,13 +23,15 @@ use std::sync::Arc;
 pub fn list(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let seen = auth::seen(cx)?;
     let mut sets = vec![Arc::clone(&router.config)];
+    let mut config_is_shard = false;
     for (_, set) in router.catalog.shards(&**cx.op, router)? {
-        if set.name != router.config.name {
-            sets.push(set);
+        match set.name == router.config.name {
+            true => config_is_shard = true,
+            false => sets.push(set),
         }
     }
     let mut all: BTreeMap<String, DocBuf> = BTreeMap::new();
-    let (mut total, mut has_sizes) = (0, false);
+    let mut total = 0;
     for set in sets {
         let reply = ask(cx, router, &set, cx.request.body, Reach::Primary)?;
         let body = reply.body.as_doc();
@@ -36,7 +41,11 @@ pub fn list(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
             let Some(d) = d.as_doc() else { continue };
             let name = d.get_str("name").unwrap_or_default();
             // Each shard has these for itself.
-            if name == "local" || OF_CONFIG.contains(&name) != of_config {
+            let is_shown = match OF_CONFIG.contains(&name) {
+                true => of_config,
+                false => name != "local" && (!of_config || config_is_shard),
+            };
+            if !is_shown {
                 continue;
             }
             let hides = |user: &Arc<User>| !user.privileges.allows_within(name, &Actions::ALL);
@@ -44,14 +53,14 @@ pub fn list(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
                 continue;
             }
             if let Some(size) = d.get("sizeOnDisk").and_then(|v| v.as_i64_exact()) {
-                (total, has_sizes) = (total + size, true);
+                total += size;
             }
             all.entry(name.to_string()).or_insert_with(|| d.to_buf());
         }
     }
     let databases: ArrayBuf = all.into_values().collect();
     cx.reply.field("databases", databases);
-    if has_sizes {
+    if !cx.args.bool("nameOnly", false) {
         cx.reply.field("totalSize", total);
         cx.reply.field("totalSizeMb", total >> 20);
     }
@@ -107,35 +116,42 @@ pub fn list_collections(cx: &mut CommandContext<'_>, router: &Router) -> Result<
 /// `renameCollection`, which runs in admin and names both collections whole.
 ///
 /// # Errors
-/// 20 if the two are on different shards; the shard's.
+/// Those of [`renaming`]; 20 if the two are on different shards; the shard's.
 pub fn rename(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
-    let body = cx.request.body;
-    let from = body.get_str(cx.request.name).unwrap_or_default();
-    let target = body.get_str("to").unwrap_or_default();
-    let db = |ns: &'_ str| ns.split_once('.').map_or(ns, |(db, _)| db).to_string();
-    let (from, target) = (db(from), db(target));
-    if [&from, &target]
-        .iter()
-        .any(|db| OF_CONFIG.contains(&db.as_str()))
-    {
+    let request = renaming(cx)?;
+    let dbs = [request.source_db(), request.db()];
+    if dbs.iter().any(|db| OF_CONFIG.contains(db)) {
         return Err(Error::new(
             Code::IllegalOperation,
             "the databases admin and config hold what the cluster knows of itself",
         ));
     }
-    for ns in [body.get_str(cx.request.name), body.get_str("to")]
-        .into_iter()
-        .flatten()
-    {
-        if router.tables.of(&**cx.op, router, ns)?.is_some() {
-            return Err(Error::new(
-                Code::IllegalOperation,
-                format!("{ns} is divided over shards, and cannot be renamed or replaced yet"),
-            ));
+    let begun = cx.reply.buffer().len();
+    let mut repeats = Repeats::new();
+    loop {
+        match renamed(cx, router, &request) {
+            Err(e) if is_stale(&e) && !is_gone(&e) => {
+                repeats.next(cx, router, cx.ns(), e)?;
+                cx.reply.buffer().truncate(begun);
+            }
+            other => return other,
         }
     }
-    let source = set_of(cx, router, &from)?;
-    if from != target && set_of(cx, router, &target)?.name != source.name {
+}
+
+/// Renames a collection as the two are: known to the configuration or not. A database that is not there yet is made on
+/// the shard of the collection.
+fn renamed(cx: &mut CommandContext<'_>, router: &Router, request: &Renaming<'_>) -> Result<()> {
+    for ns in [request.from, request.to] {
+        if router.tables.of(&**cx.op, router, ns)?.is_some() {
+            if sharded::rename::rename(cx, router, request)? {
+                return Ok(());
+            }
+            break;
+        }
+    }
+    let source = set_of(cx, router, request.source_db())?;
+    if set_beside(cx, router, request.db(), &source)?.name != source.name {
         return Err(Error::new(
             Code::IllegalOperation,
             "Source and destination collections must be on same shard",

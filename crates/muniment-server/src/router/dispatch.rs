@@ -3,10 +3,12 @@
 use super::Router;
 use super::place::{OF_CONFIG, is_of_router};
 use super::relay::{ask_database, back, database, to};
-use super::sharded::{Repeats, fails, is_stale, view, writes};
+use super::settings;
+use super::sharded::{Repeats, fails, is_gone, is_stale, time_of_read, view, writes};
 use crate::context::CommandContext;
+use crate::namespace;
 use crate::registry::{self, OnShards, Routed};
-use muniment_value::{Code, Error, Result};
+use muniment_value::Result;
 use std::sync::Arc;
 
 /// Does with a command what its declaration says.
@@ -14,7 +16,18 @@ use std::sync::Arc;
 /// # Errors
 /// 59 for a command that a router does not have; the errors of the way there and of the shard.
 pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
-    let done = by_declaration(cx, router);
+    let begun = cx.reply.buffer().len();
+    let mut repeats = Repeats::new();
+    let done = loop {
+        match by_declaration(cx, router) {
+            // The database has gone to another shard.
+            Err(e) if is_gone(&e) && !cx.generic.in_transaction() => {
+                repeats.next(cx, router, cx.ns(), e)?;
+                cx.reply.buffer().truncate(begun);
+            }
+            done => break done,
+        }
+    };
     if done.is_err() && cx.spec.ends_transaction.is_none() {
         fails(cx, router);
     }
@@ -24,18 +37,17 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
 fn by_declaration(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     match cx.spec.routed {
         Routed::Refused => Err(registry::unknown(cx.request.name)),
-        Routed::NotYet => Err(Error::new(
-            Code::IllegalOperation,
-            format!(
-                "{} is not there yet at a router: run it on the configuration's set and on each shard",
-                cx.spec.name
-            ),
-        )),
         Routed::Here => (cx.spec.run)(cx),
         Routed::Config => to(cx, router, &Arc::clone(&router.config)),
+        Routed::Everywhere => settings::set(cx, router),
         Routed::Database | Routed::Shards(_) if is_of_router(cx.request.body) => (cx.spec.run)(cx),
         Routed::Database => database(cx, router),
         Routed::Shards(run) => sharded(cx, router, run),
+        Routed::Named(run) => {
+            let ns = cx.text_target()?;
+            namespace::split(ns)?;
+            run(cx, router, ns)
+        }
         Routed::By(run) => run(cx, router),
     }
 }
@@ -51,6 +63,10 @@ fn sharded(cx: &mut CommandContext<'_>, router: &Router, run: OnShards) -> Resul
         let known = match OF_CONFIG.contains(&cx.db()) || cx.collection_name().is_empty() {
             true => None,
             false => router.tables.of(&**cx.op, router, cx.ns())?,
+        };
+        let known = match (known, time_of_read(cx)) {
+            (Some(known), Some(time)) => Some(known.at(&**cx.op, router, time)?),
+            (known, _) => known,
         };
         let done = match &known {
             None => whole(cx, router),

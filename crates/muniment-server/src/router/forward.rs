@@ -2,11 +2,11 @@
 
 use super::{Reach, Router, SetPool};
 use crate::context::CommandContext;
-use crate::placement::FIELD;
+use crate::placement::{self, FIELD};
 use crate::registry::Kind;
-use crate::sets::{Outgoing, Reply};
+use crate::sets::{Outgoing, Reply, Sent};
 use muniment_op::Interrupt;
-use muniment_storage::{NOBODY, SessionKey};
+use muniment_storage::{NOBODY, SessionKey, Timestamp};
 use muniment_value::{Doc, DocBuf, Result, Value, doc};
 use muniment_wire::{DocWriter, begin_request};
 use std::sync::Arc;
@@ -130,6 +130,7 @@ fn outgoing<'m>(
 }
 
 /// A command of the router's own, for one set.
+#[derive(Clone, Copy)]
 pub struct Own<'o> {
     /// The set.
     pub set: &'o SetPool,
@@ -149,31 +150,67 @@ pub fn ask_own_of_all(
     router: &Router,
     asked: &[Own<'_>],
 ) -> Vec<Result<Reply>> {
+    let alone: Vec<_> = asked.iter().map(|one| (*one, &[][..])).collect();
+    own_at_once(on, router, &alone, true)
+}
+
+/// Sends commands of the router's own that write, all at once, each with `documents` beside it; their replies are in
+/// the same order.
+pub fn write_own_to_all(
+    on: &dyn Interrupt,
+    router: &Router,
+    asked: &[(Own<'_>, &[Doc<'_>])],
+) -> Vec<Result<Reply>> {
+    own_at_once(on, router, asked, false)
+}
+
+fn own_at_once(
+    on: &dyn Interrupt,
+    router: &Router,
+    asked: &[(Own<'_>, &[Doc<'_>])],
+    repeatable: bool,
+) -> Vec<Result<Reply>> {
     let mut messages: Vec<Vec<u8>> = asked.iter().map(|_| Vec::new()).collect();
-    let written = asked.iter().zip(&mut messages).map(|(one, message)| {
+    let written = asked.iter().zip(&mut messages);
+    let written = written.map(|((one, docs), message)| {
         let mut command = one.command.clone();
         command.append_some(FIELD, one.versions);
-        own(router, one.db, &command, message)
+        own_beside(router, (one.db, &command), docs, message)
     });
     let written: Vec<_> = written.collect();
     let sent = written.into_iter().zip(asked).zip(&messages);
     let sent: Vec<_> = sent
-        .map(|((written, one), message)| {
+        .map(|((written, (one, _)), message)| {
             let out = Outgoing {
                 message,
                 reach: one.reach,
-                repeatable: true,
+                repeatable,
             };
             written.map(|()| (one.set.send(&out), out))
         })
         .collect();
-    let replies = sent.into_iter().zip(asked).map(|(sent, one)| {
+    let replies = sent.into_iter().zip(asked).map(|(sent, (one, _))| {
         let (sent, out) = sent?;
         let reply = one.set.finish(sent, &out, on)?;
         router.times.heard(reply.body.as_doc());
         Ok(reply)
     });
     replies.collect()
+}
+
+/// Sends a command of the router's own, for whose reply it waits later.
+///
+/// # Errors
+/// Those of the way there.
+pub fn begin_own(on: &dyn Interrupt, router: &Router, asked: &Own<'_>) -> Result<Sent> {
+    let mut message = Vec::new();
+    own(router, asked.db, asked.command, &mut message)?;
+    let out = Outgoing {
+        message: &message,
+        reach: asked.reach,
+        repeatable: false,
+    };
+    asked.set.begin(&out, on)
 }
 
 /// Runs a command of the router's own on one member: its reply, be it an error.
@@ -202,15 +239,27 @@ pub fn run_on(
 
 /// Writes a command of the router's own.
 fn own(router: &Router, db: &str, command: &DocBuf, message: &mut Vec<u8>) -> Result<()> {
-    begin_request(message, 1, 0)
-        .body_with(|w| {
-            w.elements(command.as_doc());
-            w.field("$db", db);
-            if let Some(time) = router.times.newest() {
-                w.field("$clusterTime", time);
-            }
-        })
-        .finish()?;
+    own_beside(router, (db, command), &[], message)
+}
+
+/// As [`own`], with `documents` beside it.
+fn own_beside(
+    router: &Router,
+    (db, command): (&str, &DocBuf),
+    docs: &[Doc<'_>],
+    message: &mut Vec<u8>,
+) -> Result<()> {
+    let mut writer = begin_request(message, 1, 0).body_with(|w| {
+        w.elements(command.as_doc());
+        w.field("$db", db);
+        if let Some(time) = router.times.newest() {
+            w.field("$clusterTime", time);
+        }
+    });
+    if !docs.is_empty() {
+        writer = writer.sequence("documents", docs.iter().copied());
+    }
+    writer.finish()?;
     Ok(())
 }
 
@@ -266,18 +315,49 @@ pub fn run(
     Ok(reply)
 }
 
+/// Has the primaries of these sets come to a time; their replies.
+pub fn come_to<'s>(
+    on: &dyn Interrupt,
+    router: &Router,
+    sets: impl Iterator<Item = &'s Arc<SetPool>>,
+    time: Value<'_>,
+) -> Vec<Result<Reply>> {
+    let command = doc! { "_changesUpTo": 1, "time": time };
+    let asked = sets.map(|set| Own {
+        set,
+        db: "admin",
+        command: &command,
+        versions: None,
+        reach: Reach::Primary,
+    });
+    ask_own_of_all(on, router, &asked.collect::<Vec<_>>())
+}
+
+/// Before secondaries of these sets are read after a time that only another shard may have come to, has the primaries
+/// come to it: they commit an empty record, without which a secondary would wait for the next write. What fails is left
+/// to the read.
+pub fn bring_to_time(cx: &CommandContext<'_>, router: &Router, sets: &[&Arc<SetPool>]) {
+    let after = cx
+        .generic
+        .read_concern
+        .and_then(|d| d.get("afterClusterTime"));
+    let (Some(time @ Value::Timestamp { t, i }), Reach::By(_)) = (after, reach(cx)) else {
+        return;
+    };
+    let lacks = |set: &&&Arc<SetPool>| set.knows_primary() && !set.has_told(Timestamp::new(t, i));
+    let mut lack = sets.iter().filter(lacks).copied().peekable();
+    if lack.peek().is_some() {
+        drop(come_to(&**cx.op, router, lack, time));
+    }
+}
+
 /// The member that a command goes to: as its read preference says, if it only reads.
-pub fn reach(cx: &CommandContext<'_>) -> Reach<'static> {
+pub fn reach<'a>(cx: &CommandContext<'a>) -> Reach<'a> {
     let reads = cx.spec.kind == Kind::Read && !(cx.spec.writes_output)(cx.request.body);
     if !reads || cx.generic.in_transaction() {
         return Reach::Primary;
     }
-    match cx.generic.read_preference {
-        Some("primaryPreferred") => Reach::PrimaryPreferred,
-        Some("secondary") => Reach::Secondary,
-        Some("secondaryPreferred" | "nearest") => Reach::SecondaryPreferred,
-        _ => Reach::Primary,
-    }
+    Reach::of(cx.generic.read_preference)
 }
 
 /// Writes the command for a shard: what the client sent, with the session's user and the newest time.
@@ -295,22 +375,26 @@ fn write(cx: &CommandContext<'_>, router: &Router, part: &Part<'_>, w: &mut DocW
     }
     w.field("$db", part.db);
     if let Some(versions) = part.versions {
-        w.field(FIELD, versions);
+        w.field(FIELD, placement::at(versions, cx.op.now_ms()));
     }
     if let Some(session) = cx.generic.session {
         w.field("lsid", lsid(&session));
     }
-    // The client may have heard of a later time than the router. Its word counts only where nobody is asked for
-    // credentials: the shard would take the time for the router's.
-    let of_client = cx.request.body.get_doc("$clusterTime");
-    let of_client = of_client.filter(|_| !cx.server.auth.required);
     // A message of the greatest length has no room for it.
     let beside = cx.request.sequences.iter();
     let beside: usize = beside.map(|s| s.docs.as_bytes().len()).sum();
     let has_room = part.body.byte_len() + beside < ROOMY;
-    if let Some(time) = router.times.newest_of(of_client).filter(|_| has_room) {
+    if let Some(time) = newest(cx, router).filter(|_| has_room) {
         w.field("$clusterTime", time);
     }
+}
+
+/// The newest time that router and client have heard of, as `$clusterTime`. The client's word counts only where nobody
+/// is asked for credentials: a shard would take the time for the router's.
+pub fn newest(cx: &CommandContext<'_>, router: &Router) -> Option<DocBuf> {
+    let of_client = cx.request.body.get_doc("$clusterTime");
+    let of_client = of_client.filter(|_| !cx.server.auth.required);
+    router.times.newest_of(of_client)
 }
 
 /// Whether a write concern asks for no reply.

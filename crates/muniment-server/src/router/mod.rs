@@ -9,28 +9,38 @@
 //! holds; a command is sent a second time only if it was not executed, or if it may be executed twice.
 
 mod accounts;
+pub mod balancer;
+pub mod balancing;
 pub mod catalog;
+pub mod configuration;
+pub mod consistency;
 mod cursors;
 pub mod databases;
 mod dispatch;
+pub mod distribution;
+pub mod draining;
 pub mod forward;
 pub mod over_shards;
 mod place;
 mod presence;
 pub mod relay;
+pub mod settings;
 pub mod sharded;
 mod statements;
+pub mod streams;
 mod tables;
 mod times;
 mod transactions;
 
-use crate::options::{ClusterRole, ServerOptions};
+use crate::options::{ClusterRole, ServerOptions, SetAddress};
 use crate::sets::Sets;
 use accounts::Accounts;
 use catalog::Catalog;
 use cursors::Cursors;
 use muniment_member::Trust;
+use sharded::reshard::progress::Running;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use tables::Tables;
 use times::Times;
 use transactions::Transactions;
@@ -39,7 +49,7 @@ pub use crate::sets::{Reach, SetPool};
 pub use accounts::keep as keep_accounts;
 pub use dispatch::run;
 pub use presence::keep as keep_presence;
-pub use tables::Known;
+pub use tables::{FORMER_KEYS, Known};
 
 /// What a router has beside the parts of other servers.
 pub struct Router {
@@ -57,6 +67,12 @@ pub struct Router {
     pub accounts: Accounts,
     /// The newest time of the cluster that was heard of.
     pub times: Times,
+    /// The collections that this router divides anew.
+    pub resharding: Running,
+    /// The log of changes is there ([`sharded::chunks::note`]).
+    has_changelog: AtomicBool,
+    /// The same of the balancer's actions.
+    has_actionlog: AtomicBool,
 }
 
 impl Router {
@@ -65,9 +81,14 @@ impl Router {
         let ClusterRole::Router(address) = &options.role else {
             return None;
         };
+        Some(Router::of_set(address, trust, port))
+    }
+
+    /// A router of the cluster whose configuration is in the set at this address. `port` is the server's own.
+    pub fn of_set(address: &SetAddress, trust: &Trust, port: u16) -> Router {
         let own = format!("{}:{port}", muniment_logger::hostname());
         let sets = Sets::new(own, trust.clone());
-        Some(Router {
+        Router {
             config: sets.of(address),
             sets,
             catalog: Catalog::default(),
@@ -76,7 +97,10 @@ impl Router {
             transactions: Transactions::default(),
             accounts: Accounts::default(),
             times: Times::default(),
-        })
+            resharding: Running::default(),
+            has_changelog: AtomicBool::new(false),
+            has_actionlog: AtomicBool::new(false),
+        }
     }
 }
 
@@ -84,11 +108,6 @@ impl Router {
     /// The sets that it speaks to.
     pub fn sets(&self) -> Vec<Arc<SetPool>> {
         self.sets.all()
-    }
-
-    /// Whether a cursor is that of a change stream.
-    pub fn is_of_change_stream(&self, id: i64) -> bool {
-        self.cursors.is_of_change_stream(id)
     }
 
     /// How many cursors of clients are open on shards.

@@ -4,7 +4,7 @@ use super::{Router, SetPool};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::Kind;
-use muniment_value::{Code, Doc, Error, Result, Value};
+use muniment_value::{Code, Doc, Error, Result};
 use std::sync::Arc;
 
 /// The databases that are in the configuration's set.
@@ -16,6 +16,32 @@ pub const OF_CONFIG: [&str; 2] = ["admin", "config"];
 /// # Errors
 /// 70 ShardNotFound if there are no shards; 73 for the database `local`.
 pub fn set_of(cx: &CommandContext<'_>, router: &Router, db: &str) -> Result<Arc<SetPool>> {
+    located(cx, router, db, || bound(cx, router))
+}
+
+/// As [`set_of`], but a database that is not there yet is made on the shard that is this set.
+///
+/// # Errors
+/// As [`set_of`].
+pub fn set_beside(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    db: &str,
+    set: &SetPool,
+) -> Result<Arc<SetPool>> {
+    located(cx, router, db, || shard_of(cx, router, set))
+}
+
+/// A shard with its name.
+type Shard = (String, Arc<SetPool>);
+
+/// As [`set_of`]; a database that is not there yet is made on the shard that `on` names.
+fn located(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    db: &str,
+    on: impl FnOnce() -> Result<Option<Shard>>,
+) -> Result<Arc<SetPool>> {
     if OF_CONFIG.contains(&db) {
         if cx.generic.in_transaction() && !cx.spec.admin_only {
             return Err(namespace::not_in_transaction(db));
@@ -36,7 +62,7 @@ pub fn set_of(cx: &CommandContext<'_>, router: &Router, db: &str) -> Result<Arc<
         || (cx.spec.writes_output)(cx.request.body);
     // What removes things makes no database.
     let removes = cx.spec.drops_collection || cx.spec.name == "dropDatabase";
-    let on = bound(cx, router)?;
+    let on = on()?;
     let wanted = on.as_ref().map(|(name, _)| name.as_str());
     let creates = (writes && !removes).then_some(wanted);
     if let Some(set) = router.catalog.database(&**cx.op, router, db, creates)? {
@@ -50,16 +76,32 @@ pub fn set_of(cx: &CommandContext<'_>, router: &Router, db: &str) -> Result<Arc<
         .ok_or_else(|| Error::new(Code::ShardNotFound, "No shards found"))
 }
 
+/// As [`set_of`], as the configuration has it now: another router may have moved the database. What changes or drops
+/// something by where the database is has to begin with this, for the router's own commands name no versions, so a
+/// shard that the database has left does not refuse them.
+///
+/// # Errors
+/// As [`set_of`].
+pub fn home_of(cx: &CommandContext<'_>, router: &Router, db: &str) -> Result<Arc<SetPool>> {
+    router.catalog.forget_database(db);
+    set_of(cx, router, db)
+}
+
 /// The first shard of the command's transaction: a database that is not there yet is looked for, and made, there.
-fn bound(cx: &CommandContext<'_>, router: &Router) -> Result<Option<(String, Arc<SetPool>)>> {
+fn bound(cx: &CommandContext<'_>, router: &Router) -> Result<Option<Shard>> {
     let session = cx.generic.session.filter(|_| cx.generic.in_transaction());
     let known = session
         .zip(cx.generic.txn_number)
         .filter(|_| cx.generic.start_transaction.is_none())
         .and_then(|id| router.transactions.of(&id));
-    let Some(set) = known.as_ref().and_then(|known| known.coordinator()) else {
-        return Ok(None);
-    };
+    match known.as_ref().and_then(|known| known.coordinator()) {
+        Some(set) => shard_of(cx, router, set),
+        None => Ok(None),
+    }
+}
+
+/// The shard that is this set.
+fn shard_of(cx: &CommandContext<'_>, router: &Router, set: &SetPool) -> Result<Option<Shard>> {
     let shards = router.catalog.shards(&**cx.op, router)?;
     let mut shards = shards.into_iter();
     Ok(shards.find(|(_, of)| of.name == set.name))
@@ -68,78 +110,29 @@ fn bound(cx: &CommandContext<'_>, router: &Router) -> Result<Option<(String, Arc
 /// Refuses what would not be right on the set that the command goes to.
 ///
 /// # Errors
-/// 20 for output on another shard, for streams of the whole cluster, and for what would take away what the cluster
-/// knows of itself.
-pub fn check(cx: &CommandContext<'_>, router: &Router, set: &SetPool) -> Result<()> {
+/// 20 for what would take away what the cluster knows of itself.
+pub fn check(cx: &CommandContext<'_>) -> Result<()> {
     let refused = |why: String| Err(Error::new(Code::IllegalOperation, why));
-    let body = cx.request.body;
-    if (cx.spec.writes_output)(body)
-        && let Some(target) = output_database(body)
-        && target != cx.db()
-        && set_of(cx, router, target)?.name != set.name
-    {
-        return refused(format!(
-            "the output is to go to the database {target}, which is on another shard: that is not there yet"
-        ));
-    }
-    // What writes goes to the primary anyway.
-    let reads = cx.spec.kind == Kind::Read && !(cx.spec.writes_output)(body);
-    if reads && asks_for_tags(body) {
-        return refused(
-            "a router goes by the mode of a read preference, and not by tags or maxStalenessSeconds yet"
-                .to_string(),
-        );
-    }
     let drops = cx.spec.drops_collection || cx.spec.name == "dropDatabase";
     if drops && cx.db() == "config" {
         return refused("the database config holds what the cluster knows of itself".to_string());
     }
-    if first_stage(body) == "$changeStream" && cx.db() == "admin" {
-        return refused(
-            "a change stream over all shards is not there yet: open it on a database".to_string(),
-        );
-    }
     Ok(())
 }
 
-/// Whether a pipeline is about the server that runs it: its operations or its sessions. So is `killOp`.
+/// Whether a command runs a pipeline that is about the server which runs it: its operations or its sessions. (A view may
+/// not have such a pipeline, and its shard says so.)
 pub fn is_of_router(body: Doc<'_>) -> bool {
-    matches!(first_stage(body), "$currentOp" | "$listLocalSessions")
+    let runs = body.first().is_some_and(|e| e.name() == "aggregate");
+    runs && matches!(
+        first_stage(body),
+        "$currentOp" | "$listLocalSessions" | "$shardedDataDistribution"
+    )
 }
 
-fn first_stage(body: Doc<'_>) -> &str {
+/// The name of the first stage of a command's pipeline; empty if it has none.
+pub fn first_stage(body: Doc<'_>) -> &str {
     let stages = body.get_array("pipeline").unwrap_or(Doc::EMPTY);
     let first = stages.values().next().and_then(|v| v.as_doc()?.first());
     first.map_or("", |e| e.name())
-}
-
-/// Whether the read preference wants more than a mode. A list with one empty document wants nothing.
-fn asks_for_tags(body: Doc<'_>) -> bool {
-    let Some(preference) = body.get_doc("$readPreference") else {
-        return false;
-    };
-    let tags = preference.get_array("tags").unwrap_or(Doc::EMPTY);
-    let is_tag = |v: Value<'_>| v.as_doc().is_some_and(|d| !d.is_empty());
-    let stale = preference.get("maxStalenessSeconds");
-    let stale = stale.and_then(|v| v.as_i64_exact()).unwrap_or(0);
-    tags.values().any(is_tag) || stale > 0
-}
-
-/// The database that a pipeline or mapReduce writes to, if it names one.
-fn output_database<'d>(body: Doc<'d>) -> Option<&'d str> {
-    if let Some(out) = body.get_doc("out") {
-        return out.get_str("db");
-    }
-    let last = body
-        .get_array("pipeline")?
-        .values()
-        .last()?
-        .as_doc()?
-        .first()?;
-    let operand = last.value().as_doc()?;
-    match last.name() {
-        "$out" => operand.get_str("db"),
-        "$merge" => operand.get_doc("into")?.get_str("db"),
-        _ => None,
-    }
 }

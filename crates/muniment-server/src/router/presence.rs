@@ -1,5 +1,5 @@
 //! What a router says of itself in the configuration: that it is there (`config.mongos`), every half a minute; and that
-//! there is a cluster (`config.version`), which tools look for.
+//! there is a cluster (`config.version`), which tools look for. It hears at the same time which shards are no more.
 
 use super::Router;
 use super::forward::run;
@@ -39,7 +39,8 @@ pub fn keep(server: &Arc<ServerState>) {
     let began = (Instant::now(), now_ms());
     let mut pause = Duration::ZERO;
     while !server.lifecycle.wait_for_stop_for(pause) {
-        pause = match say(server, router, began) {
+        let done = router.catalog.shards(&Stops(server), router).map(drop);
+        pause = match done.and_then(|()| say(server, router, began)) {
             Ok(()) => EVERY,
             Err(_) => PAUSE,
         };

@@ -1,19 +1,18 @@
 //! Passing commands on and their replies back: whole, as most go, and those of cursors and transactions.
 
 use super::cursors::Entry;
-use super::forward::{Beside, Part, ask, ask_part, reach};
+use super::forward::{Beside, Part, ask, ask_part, bring_to_time, reach};
 use super::statements::statement;
 use super::{Reach, Router, SetPool};
 use crate::auth;
 use crate::context::CommandContext;
-use crate::router::place::{self, set_of};
+use crate::router::place::{self, OF_CONFIG, set_of};
 use crate::sets::Reply;
 use muniment_storage::SessionKey;
 use muniment_value::args::Types;
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
 use muniment_wire::client;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Longer commands are not kept with the cursors that they open.
 const LONGEST_KEPT: usize = 64 << 10;
@@ -37,7 +36,7 @@ pub fn database(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
 /// As [`database`], but for the set's.
 pub fn ask_database(cx: &CommandContext<'_>, router: &Router) -> Result<(Arc<SetPool>, Reply)> {
     let set = set_of(cx, router, cx.db())?;
-    place::check(cx, router, &set)?;
+    place::check(cx)?;
     let reply = ask_set(cx, router, &set)?;
     Ok((set, reply))
 }
@@ -53,14 +52,20 @@ pub fn to(cx: &mut CommandContext<'_>, router: &Router, set: &Arc<SetPool>) -> R
 
 /// Sends the command to a set as it came.
 fn ask_set(cx: &CommandContext<'_>, router: &Router, set: &Arc<SetPool>) -> Result<Reply> {
-    // The configuration's set is no shard.
-    let is_shard = set.name != router.config.name;
+    // What the configuration's set has for itself is nothing of a shard. (Some commands of the database admin name a
+    // collection of another one.)
+    let named = cx.target().as_str().filter(|_| cx.spec.admin_only);
+    let db = named
+        .and_then(|ns| ns.split_once('.'))
+        .map_or(cx.db(), |(db, _)| db);
+    let is_of_shard = !OF_CONFIG.contains(&db);
+    bring_to_time(cx, router, &[set]);
     let part = Part {
         set,
         db: cx.db(),
         body: cx.request.body,
         beside: Beside::AsSent,
-        versions: is_shard.then_some(Doc::EMPTY),
+        versions: is_of_shard.then_some(Doc::EMPTY),
         reach: reach(cx),
     };
     ask_one(cx, router, &part)
@@ -140,7 +145,7 @@ fn opened(
         user: owner.user,
         as_of: owner.as_of,
         command: Arc::new(command),
-        used: Instant::now(),
+        used: muniment_op::now(),
     };
     match router.cursors.insert(id, entry) {
         true => Ok(()),
@@ -183,7 +188,9 @@ pub fn get_more(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     if next == Some(0) || ended {
         router.cursors.remove(id);
     }
-    back(cx, router, &entry.set, &reply)
+    back(cx, router, &entry.set, &reply)?;
+    cx.exhaust = cx.request.exhaust_allowed && next.is_some_and(|id| id != 0);
+    Ok(())
 }
 
 /// The error of a cursor whose collection was divided, or made anew, since it was opened.
@@ -203,8 +210,7 @@ fn killed(cx: &CommandContext<'_>, router: &Router, e: Error) -> Error {
 /// # Errors
 /// The members'.
 pub fn kill_cursors(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
-    let ids = cx.args.array("cursors").unwrap_or(Doc::EMPTY);
-    let ids: Vec<i64> = ids.values().filter_map(|v| v.as_i64_exact()).collect();
+    let ids = cx.cursors_named()?;
     let user = cx.cursor_owner().user;
     let mut told = [
         "cursorsKilled",

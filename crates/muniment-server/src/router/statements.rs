@@ -8,7 +8,7 @@ use crate::context::CommandContext;
 use crate::sets::{Reply, Until};
 use muniment_value::{Doc, DocBuf, Result, doc};
 use muniment_wire::client;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The longest time for which a shard is told to abort its part.
 const ABORTING: Duration = Duration::from_secs(2);
@@ -93,7 +93,7 @@ pub fn abort(cx: &CommandContext<'_>, router: &Router, known: &Known) {
     for part in &known.parts {
         let on = Until {
             on: &**cx.op,
-            until: Instant::now() + ABORTING,
+            until: muniment_op::now() + ABORTING,
         };
         let _ = ask_own(cx, router, &part.set, abort.as_doc(), &on);
     }

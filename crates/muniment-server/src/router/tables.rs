@@ -4,23 +4,30 @@
 //! better (StaleConfig). That a collection is not sharded is remembered in the same way. Invariant: a table that is
 //! out of date costs a repetition and never a wrong answer, since each shard compares the version that it is sent.
 
-use super::catalog::read_after;
+use super::configuration::{is_last, read_after, read_any};
 use super::{Reach, Router, SetPool};
-use muniment_exec::Expected;
+use crate::placement::of_all_shards;
+use crate::read_preference::{Mode, ReadPreference};
+use muniment_exec::{BUCKETS, Expected, TimeSeries};
 use muniment_op::Interrupt;
 use muniment_shard::catalog::{Chunk, Collection};
-use muniment_shard::{RangeTable, Record, ShardKey, Version};
-use muniment_value::{Code, DocBuf, Error, Result, Value, doc};
+use muniment_shard::{RangeTable, Record, ShardKey, Timestamp, Version};
+use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, doc};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// So many names are remembered; then all are forgotten.
 const MOST: usize = 100_000;
+/// So many seconds after a collection got another shard key, a command may still be repeated that was sent before.
+const RECENT: i64 = 3600;
 /// The chunks that are read at once.
 const PAGE: usize = 10_000;
 /// How often chunks that change while they are read are read anew.
 const ATTEMPTS: usize = 10;
+
+/// The field of the document in `config.version` with the time at which a shard was last taken out.
+pub const LAST_REMOVAL: &str = "lastShardRemoved";
 
 /// A sharded collection.
 pub struct Known {
@@ -32,6 +39,15 @@ pub struct Known {
     pub table: RangeTable,
     /// The sets of the table's shards, in the table's order.
     pub sets: Vec<Arc<SetPool>>,
+    /// When a range has last come to a shard.
+    pub changed: Timestamp,
+    /// The shard keys that it had before, and until when.
+    former: Vec<(Timestamp, ShardKey)>,
+    /// It is used for a read at a time before that. All shards are asked then, since each knows what it owned.
+    pub past: bool,
+    series: Option<Arc<TimeSeries>>,
+    /// A command names the buckets of this series. They are on all of its shards, and the shard key says nothing of them.
+    pub buckets: bool,
 }
 
 impl Known {
@@ -54,11 +70,110 @@ impl Known {
     pub fn versions(&self, shard: usize) -> DocBuf {
         let expected = Expected {
             generation: self.collection.generation,
-            version: self.table.version_of(shard),
+            version: match self.past {
+                true => Version::default(),
+                false => self.table.version_of(shard),
+            },
         };
         let mut versions = DocBuf::new();
         versions.append(self.ns(), crate::placement::version_of(&expected));
-        versions
+        match self.past {
+            true => of_all_shards(versions, self.changed),
+            false => versions,
+        }
+    }
+
+    /// The collection for a read at a time.
+    ///
+    /// # Errors
+    /// 246 SnapshotUnavailable for a time before a shard was taken out; those of reading the configuration.
+    pub fn at(
+        self: Arc<Known>,
+        on: &dyn Interrupt,
+        router: &Router,
+        time: Timestamp,
+    ) -> Result<Arc<Known>> {
+        if time >= self.changed {
+            return Ok(self);
+        }
+        let version = read_any(on, router, "version", doc! { "_id": 1 })?.pop();
+        let removal = version.as_ref().and_then(|d| d.as_doc().get(LAST_REMOVAL));
+        if matches!(removal, Some(Value::Timestamp { t, i }) if time < Timestamp::new(t, i)) {
+            return Err(Error::new(
+                Code::SnapshotUnavailable,
+                format!(
+                    "a shard was taken out since, and what it had of {} at that time is gone with it",
+                    self.ns()
+                ),
+            ));
+        }
+        let mut sets = self.sets.clone();
+        for (_, set) in router.catalog.shards(on, router)? {
+            if !sets.iter().any(|s| s.name == set.name) {
+                sets.push(set);
+            }
+        }
+        Ok(Arc::new(Known {
+            past: true,
+            ..self.with(self.table.clone(), self.changed, sets)
+        }))
+    }
+
+    /// The same collection with another table, whose ranges have last come to a shard at `changed`.
+    pub fn with(&self, table: RangeTable, changed: Timestamp, sets: Vec<Arc<SetPool>>) -> Known {
+        Known {
+            collection: self.collection.clone(),
+            key: Arc::clone(&self.key),
+            table,
+            sets,
+            changed,
+            former: self.former.clone(),
+            past: false,
+            series: self.series.clone(),
+            buckets: self.buckets,
+        }
+    }
+
+    /// The time series that it is; `None` if it is none.
+    pub fn series(&self) -> Option<&TimeSeries> {
+        self.series.as_deref()
+    }
+
+    /// The same series for a command that names its buckets.
+    fn of_buckets(&self) -> Known {
+        Known {
+            buckets: true,
+            ..self.with(self.table.clone(), self.changed, self.sets.clone())
+        }
+    }
+
+    /// The shard keys that it had not long ago. A command that was sent then may be sent again.
+    pub fn recent_keys(&self) -> impl Iterator<Item = &ShardKey> {
+        // Few collections have former keys, and only those need the time.
+        let recent = |at: &Timestamp| i64::from(at.t) + RECENT >= muniment_op::wall_ms() / 1000;
+        let former = self.former.iter().filter(move |(at, _)| recent(at));
+        former.map(|(_, key)| key)
+    }
+
+    /// What the configuration is to say of its former keys once it has another one, from a time on.
+    pub fn keys_before(&self, at: Timestamp) -> ArrayBuf {
+        let recent =
+            |until: &&(Timestamp, ShardKey)| i64::from(until.0.t) + RECENT >= i64::from(at.t);
+        let former = self.former.iter().filter(recent);
+        let former = former.map(|(until, key)| (*until, key));
+        let all = former.chain([(at, &*self.key)]);
+        all.map(|(until, key)| doc! { "key": key.pattern(), "until": until.to_value() })
+            .collect()
+    }
+
+    /// The places of all shards that may have documents.
+    pub fn all(&self) -> Vec<usize> {
+        match self.past {
+            true => (0..self.sets.len()).collect(),
+            false => (0..self.table.shards().len())
+                .filter(|shard| self.table.ranges_on(*shard) > 0)
+                .collect(),
+        }
     }
 
     /// The set of a shard, which is at this place of the table.
@@ -67,7 +182,7 @@ impl Known {
     /// 70 ShardNotFound, which cannot happen.
     pub fn set(&self, shard: usize) -> Result<&Arc<SetPool>> {
         self.sets.get(shard).ok_or_else(|| {
-            let why = format!("Shard {} not found", self.table.shard_name(shard));
+            let why = format!("Shard {shard} of {} not found", self.ns());
             Error::new(Code::ShardNotFound, why)
         })
     }
@@ -80,16 +195,32 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// The table of a collection; `None` if it is not sharded.
+    /// The table of a collection; `None` if it is not sharded. The buckets of a series are where the series is.
     ///
     /// # Errors
     /// Those of reading the configuration.
     pub fn of(&self, on: &dyn Interrupt, router: &Router, ns: &str) -> Result<Option<Arc<Known>>> {
+        let (db, name) = ns.split_once('.').unwrap_or_default();
+        let Some(series) = name.strip_prefix(BUCKETS) else {
+            return self.remembered(on, router, ns);
+        };
+        let known = self.remembered(on, router, &format!("{db}.{series}"))?;
+        let series = known.filter(|known| known.series().is_some());
+        Ok(series.map(|known| Arc::new(known.of_buckets())))
+    }
+
+    fn remembered(
+        &self,
+        on: &dyn Interrupt,
+        router: &Router,
+        ns: &str,
+    ) -> Result<Option<Arc<Known>>> {
         if let Some(known) = self.known.read().get(ns) {
             return Ok(known.clone());
         }
         // A secondary may tell it while there is no primary: if it lags, the shards say so.
-        self.read(on, router, ns, Reach::PrimaryPreferred)
+        let reach = Reach::By(ReadPreference::of(Mode::PrimaryPreferred));
+        self.read(on, router, ns, reach)
     }
 
     /// Reads a table again, at the primary of the configuration.
@@ -128,10 +259,37 @@ impl Tables {
     }
 }
 
+/// The time series that the configuration says a collection is.
+fn series_of(collection: &Collection) -> Option<TimeSeries> {
+    let fields = collection.rest.as_doc().get_doc(SERIES_FIELDS)?;
+    let collation = collection.default_collation.as_ref();
+    let collation = Collation::parse_some(collation.map(|d| d.as_doc())).ok()?;
+    TimeSeries::of_fields(fields, collation)
+}
+
+/// The name of the field of `config.collections` with the options of a time series.
+pub const SERIES_FIELDS: &str = "timeseriesFields";
+/// The name of the field of `config.collections` with the former shard keys.
+pub const FORMER_KEYS: &str = "formerKeys";
+
+fn former_keys(collection: &Collection) -> Vec<(Timestamp, ShardKey)> {
+    let list = collection.rest.as_doc().get_array(FORMER_KEYS);
+    let all = list.unwrap_or(Doc::EMPTY).values();
+    let parsed = all.filter_map(|v| {
+        let d = v.as_doc()?;
+        let Some(Value::Timestamp { t, i }) = d.get("until") else {
+            return None;
+        };
+        let key = ShardKey::parse(d.get_doc("key")?).ok()?;
+        Some((Timestamp::new(t, i), key))
+    });
+    parsed.collect()
+}
+
 fn load(
     on: &dyn Interrupt,
     router: &Router,
-    (ns, reach): (&str, Reach<'_>),
+    (ns, mut reach): (&str, Reach<'_>),
     before: Option<&Known>,
 ) -> Result<Option<Known>> {
     let mut attempt = 0;
@@ -156,24 +314,52 @@ fn load(
         };
         attempt += 1;
         match table {
-            Ok(table) => {
-                let sets = table.shards().iter();
-                let sets = sets.map(|name| router.catalog.shard(on, router, name));
-                let sets = sets.collect::<Result<Vec<_>>>()?;
+            Ok((table, changed)) => {
+                let sets = sets_of(on, router, &table, same)?;
                 return Ok(Some(Known {
+                    former: former_keys(&collection),
+                    series: series_of(&collection).map(Arc::new),
                     collection,
                     key,
                     table,
                     sets,
+                    changed,
+                    past: false,
+                    buckets: false,
                 }));
             }
             // They have changed while they were read.
-            Err(e) if e.code() == Code::ConflictingOperationInProgress && attempt < ATTEMPTS => {
-                on.check()?
+            Err(e)
+                if matches!(
+                    e.code(),
+                    // The second one: the bounds of chunks are of another shard key.
+                    Code::ConflictingOperationInProgress | Code::ShardKeyNotFound
+                ) && attempt < ATTEMPTS =>
+            {
+                reach = Reach::Primary;
+                on.check()?;
             }
             Err(e) => return Err(e),
         }
     }
+}
+
+/// The sets of a table's shards. One that the table read `before` had and that owns nothing any more may have been
+/// taken out of the cluster since; nobody asks it.
+fn sets_of(
+    on: &dyn Interrupt,
+    router: &Router,
+    table: &RangeTable,
+    before: Option<&Known>,
+) -> Result<Vec<Arc<SetPool>>> {
+    let set = |(shard, name): (usize, &Arc<str>)| {
+        let known = before.and_then(|b| b.sets.get(shard));
+        match known.filter(|_| table.ranges_on(shard) == 0) {
+            Some(known) => Ok(Arc::clone(known)),
+            None => router.catalog.shard(on, router, name),
+        }
+    };
+    table.shards().iter().enumerate().map(set).collect()
 }
 
 /// All chunks of a collection.
@@ -183,18 +369,19 @@ fn whole(
     collection: &Collection,
     key: &Arc<ShardKey>,
     reach: Reach<'_>,
-) -> Result<RangeTable> {
-    let changed = since(on, router, (collection, key), Version::default(), reach)?;
+) -> Result<(RangeTable, Timestamp)> {
+    let (records, changed) = since(on, router, (collection, key), Version::default(), reach)?;
     // A chunk that was changed while they were read is there twice; the later one counts.
     let mut by_min: BTreeMap<Vec<u8>, Record> = BTreeMap::new();
-    for record in changed {
+    for record in records {
         by_min.insert(record.min.clone(), record);
     }
-    RangeTable::build(
+    let table = RangeTable::build(
         Arc::clone(key),
         collection.generation,
         by_min.into_values().collect(),
-    )
+    )?;
+    Ok((table, changed))
 }
 
 /// The table with what has changed since it was read.
@@ -203,30 +390,32 @@ fn newer(
     router: &Router,
     before: &Known,
     reach: Reach<'_>,
-) -> Result<RangeTable> {
+) -> Result<(RangeTable, Timestamp)> {
     let (table, collection) = (&before.table, &before.collection);
-    let changed = since(
+    let (records, changed) = since(
         on,
         router,
         (collection, &before.key),
         table.version(),
         reach,
     )?;
-    match changed.is_empty() {
-        true => Ok(table.clone()),
-        false => table.apply(changed),
-    }
+    let table = match records.is_empty() {
+        true => table.clone(),
+        false => table.apply(records)?,
+    };
+    Ok((table, changed.max(before.changed)))
 }
 
-/// The chunks with a newer version, by version.
+/// The chunks with a newer version, by version, and when one of them has last come to its shard.
 fn since(
     on: &dyn Interrupt,
     router: &Router,
     (collection, key): (&Collection, &ShardKey),
     mut version: Version,
     reach: Reach<'_>,
-) -> Result<Vec<Record>> {
+) -> Result<(Vec<Record>, Timestamp)> {
     let mut records = Vec::new();
+    let mut changed = Timestamp::default();
     loop {
         let uuid = Value::Binary {
             subtype: 4,
@@ -235,12 +424,14 @@ fn since(
         let filter = doc! { "uuid": uuid, "lastmod": doc! { "$gt": version.to_value() } };
         let page = read_after(on, router, "chunks", filter, ("lastmod", PAGE), reach)?;
         for d in &page {
-            let record = Chunk::parse(d.as_doc())?.record(key)?;
+            let chunk = Chunk::parse(d.as_doc())?;
+            let record = chunk.record(key)?;
+            changed = changed.max(chunk.on_current_shard_since.unwrap_or_default());
             version = version.max(record.version);
             records.push(record);
         }
-        if page.len() < PAGE {
-            return Ok(records);
+        if is_last(&page, PAGE) {
+            return Ok((records, changed));
         }
     }
 }

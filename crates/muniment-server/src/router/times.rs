@@ -59,6 +59,12 @@ impl Times {
         }
     }
 
+    /// The newest, without its signature; zero before any.
+    pub fn at(&self) -> Timestamp {
+        let newest = self.0.lock();
+        newest.as_ref().map_or(Timestamp::ZERO, |(at, _)| *at)
+    }
+
     /// The newest, as `$clusterTime`.
     pub fn newest(&self) -> Option<DocBuf> {
         self.0.lock().as_ref().map(|(_, told)| told.clone())

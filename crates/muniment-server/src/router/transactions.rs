@@ -81,10 +81,10 @@ impl Sessions {
 impl Transactions {
     /// Notes the first statement of a transaction.
     pub fn begin(&self, (session, number): Id, read_concern: Option<Doc<'_>>) {
-        let used = Instant::now();
+        let used = muniment_op::now();
         let mut sessions = self.0.lock();
         let Sessions { all, swept } = &mut *sessions;
-        if all.len() >= MOST && swept.is_none_or(|at| at.elapsed() > SWEEP) {
+        if all.len() >= MOST && swept.is_none_or(|at| muniment_op::since(at) > SWEEP) {
             *swept = Some(used);
             all.retain(|_, e| used.saturating_duration_since(e.used) < KEPT);
         }
@@ -114,7 +114,7 @@ impl Transactions {
         let Some(entry) = sessions.of(id) else {
             return Err(no_such_transaction(id.1));
         };
-        entry.used = Instant::now();
+        entry.used = muniment_op::now();
         if entry.failed {
             return Err(no_such_transaction(id.1));
         }

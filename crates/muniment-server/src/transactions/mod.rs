@@ -29,8 +29,8 @@ use muniment_logger::iso8601;
 use muniment_member::times_of;
 use muniment_op::{Interrupt, Lock, Locked};
 use muniment_storage::{
-    CommitId, Session, SessionChange, SessionHead, SessionKey, SessionRecord, SessionState, Store,
-    Timestamp, Transaction,
+    CommitId, Session, SessionChange, SessionHead, SessionKey, SessionRecord, SessionState,
+    StatementRun, Store, Timestamp, Transaction,
 };
 use muniment_value::args::Args;
 use muniment_value::{Code, DocBuf, Error, Result, Value, doc};
@@ -67,6 +67,8 @@ enum State {
 struct Running {
     transaction: Arc<Transaction>,
     number: i64,
+    /// Whether it began in the database `config`.
+    of_config: bool,
     /// The time at which it reads, if that was chosen.
     at: Option<Timestamp>,
     read_concern: Option<DocBuf>,
@@ -86,7 +88,7 @@ struct Active {
 
 impl Active {
     fn time(&self) -> Duration {
-        self.before + self.since.map_or(Duration::ZERO, |at| at.elapsed())
+        self.before + self.since.map_or(Duration::ZERO, muniment_op::since)
     }
 }
 
@@ -97,7 +99,7 @@ impl Running {
         parameters.append_some("readConcern", self.read_concern.as_ref());
         let at = self.transaction.timestamp();
         let micros = |time: Duration| time.as_micros() as i64;
-        let open = micros(self.began.elapsed());
+        let open = micros(muniment_op::since(self.began));
         let active = micros(self.active.lock().time()).min(open);
         doc! {
             "parameters": parameters,
@@ -199,7 +201,7 @@ impl Transactions {
                 None => self.go_on(op, spec, &mut out)?,
             }
             if let Some(running) = &*out.participant.running.lock() {
-                running.active.lock().since = Some(Instant::now());
+                running.active.lock().since = Some(muniment_op::now());
             }
         } else {
             let statements = Numbered::parse(args, request, spec)?;
@@ -262,6 +264,11 @@ impl Transactions {
     /// counts, only that in the store, which another primary may have written.
     pub fn begin_leading(&self) {
         self.epoch.fetch_add(1, SeqCst);
+    }
+
+    /// Tells one stint of leadership of this member from another.
+    pub fn stint(&self) -> u64 {
+        self.epoch.load(SeqCst)
     }
 
     /// Waits until no other command has the session, and reads what the store has of it if memory has
@@ -339,6 +346,53 @@ impl Transactions {
         Ok(())
     }
 
+    /// Takes over what another shard remembers of a session's retryable writes, unless the session has gone on here.
+    ///
+    /// # Errors
+    /// 301 DataCorruptionDetected; as a commit's; the interrupt of an operation that waits for the session.
+    pub fn take_over(
+        &self,
+        server: &ServerState,
+        op: &OpContext,
+        key: SessionKey,
+        told: &SessionRecord,
+    ) -> Result<()> {
+        let mut out = self.check_out(server, op, key, told.number)?;
+        let newest = out.latest.as_ref().map_or(i64::MIN, |l| l.number);
+        let store = &server.engine.store;
+        let held = store.session(&key)?;
+        let stored = held.as_ref().map_or(i64::MIN, Session::number);
+        if newest.max(stored) > told.number {
+            return Ok(());
+        }
+        let mut added = SessionRecord::new(told.number, told.state, told.at_ms);
+        let same = held.filter(|h| h.number() == told.number);
+        for run in told.runs() {
+            // Where a part of a run is known already, the rest is taken over by itself.
+            for n in 0..run.count {
+                let first = run.first.saturating_add_unsigned(n);
+                if same.as_ref().is_none_or(|s| s.result(first).is_none()) {
+                    added.push(StatementRun {
+                        first,
+                        count: 1,
+                        result: run.result.clone(),
+                    });
+                }
+            }
+        }
+        if added.runs().is_empty() {
+            return Ok(());
+        }
+        self.abort_running(server, &mut out);
+        let session = match same {
+            Some(same) => same,
+            None => Session::new(told.number, out.stored(server)?),
+        };
+        // What is in memory is read again by the session's next command.
+        *out.latest = None;
+        store.remember(&session.change(key, added), op).map(drop)
+    }
+
     fn begin(
         &self,
         server: &ServerState,
@@ -368,9 +422,7 @@ impl Transactions {
         let at = match (at, level) {
             (Some(at), _) => Some(times_of(at)),
             // Other shards will read at the same time, which has to be after all that the router has heard of.
-            (None, Some("snapshot")) if server.options.role == ClusterRole::Shard => {
-                Some(store.clock())
-            }
+            (None, Some("snapshot")) if server.options.role.may_be_shard() => Some(store.clock()),
             _ => None,
         };
         let view = at.map(|at| server.snapshots.at(server, at, op));
@@ -378,9 +430,10 @@ impl Transactions {
         let running = Running {
             transaction: store.begin_transaction(patience, view),
             number,
+            of_config: op.namespace().starts_with("config."),
             at,
             read_concern: generic.read_concern.map(|d| d.to_buf()),
-            began: Instant::now(),
+            began: muniment_op::now(),
             began_ms: muniment_logger::now_ms(),
             active: Arc::default(),
         };
@@ -554,12 +607,16 @@ impl Transactions {
         self.sessions.let_go_of_idle(&server.sessions);
     }
 
-    /// The sessions whose transactions have lasted longer than they may.
-    pub fn expired(&self, limit: Duration) -> Vec<SessionKey> {
+    /// The sessions whose transactions have lasted longer than they may, and than those may that began in the database
+    /// `config`.
+    pub fn expired(&self, limit: Duration, of_config: Duration) -> Vec<SessionKey> {
+        let is_old = |r: &Running| {
+            let limit = if r.of_config { of_config } else { limit };
+            muniment_op::since(r.began) >= limit
+        };
         self.sessions.find(|id, p| {
             let running = p.running.lock();
-            let old = running.as_ref().is_some_and(|r| r.began.elapsed() >= limit);
-            old.then_some(*id)
+            running.as_ref().is_some_and(is_old).then_some(*id)
         })
     }
 
@@ -611,7 +668,11 @@ impl Transactions {
         self.sessions.find(|id, p| {
             let running = p.running.lock();
             let r = running.as_ref()?;
-            Some((*id, r.began.elapsed().as_micros() as u64, r.began_ms))
+            Some((
+                *id,
+                muniment_op::since(r.began).as_micros() as u64,
+                r.began_ms,
+            ))
         })
     }
 

@@ -6,7 +6,6 @@
 
 use super::known::load;
 use super::{CheckedOut, Latest, State, Transactions};
-use crate::options::ClusterRole;
 use crate::state::ServerState;
 use muniment_exec::OpContext;
 use muniment_shard::commit::Vote;
@@ -170,7 +169,7 @@ impl CheckedOut {
         transaction: &Transaction,
         reply: &mut DocWriter<'_>,
     ) {
-        if server.options.role != ClusterRole::Shard {
+        if !server.options.role.may_be_shard() {
             return;
         }
         reply.field("readOnly", !transaction.has_written());

@@ -75,6 +75,16 @@ impl ShardKey {
         self.extreme(Value::MaxKey)
     }
 
+    /// The bytes of a bound of a shorter key, which this one [extends](ShardKey::extends): the other fields have MinKey,
+    /// but the highest bound stays the highest one.
+    pub fn bound_of_shorter(&self, shorter: &ShardKey, bytes: &[u8]) -> Vec<u8> {
+        if bytes == shorter.highest() {
+            return self.highest();
+        }
+        let more = self.fields.len().saturating_sub(shorter.fields.len());
+        [bytes, &keyenc::encoded(Value::MinKey).repeat(more)].concat()
+    }
+
     fn extreme(&self, v: Value<'_>) -> Vec<u8> {
         keyenc::encoded(v).repeat(self.fields.len())
     }
@@ -170,6 +180,25 @@ mod tests {
             assert_eq!(e.code(), Code::ShardKeyNotFound);
         }
         assert!(key.bound(doc! { "a": 5 }.as_doc()).is_err());
+    }
+
+    #[test]
+    fn bounds_of_a_shorter_key() {
+        let (short, long) = (key(doc! { "a": 1 }), key(doc! { "a": 1, "b": "hashed" }));
+        assert!(long.extends(&short) && !short.extends(&long) && !long.extends(&long));
+        assert!(
+            !long.extends(&key(doc! { "a": "hashed" })) && !long.extends(&key(doc! { "b": 1 }))
+        );
+        for (before, after) in [
+            (Value::MinKey, Value::MinKey),
+            (Value::Int32(5), Value::MinKey),
+            (Value::MaxKey, Value::MaxKey),
+        ] {
+            let bytes = short.bound(doc! { "a": before }.as_doc()).unwrap();
+            let now = long.bound_of_shorter(&short, &bytes);
+            let wanted = doc! { "a": before, "b": after };
+            assert_eq!(long.bound_doc(&now).unwrap(), wanted);
+        }
     }
 
     #[test]

@@ -50,6 +50,11 @@ impl ShardKey {
         self.fields.first().is_some_and(|f| f.hashed)
     }
 
+    /// True if this key has all fields of another one first, and others after them.
+    pub fn extends(&self, shorter: &ShardKey) -> bool {
+        self.fields.len() > shorter.fields.len() && self.fields.starts_with(&shorter.fields)
+    }
+
     /// True if the shard key's fields are the first fields of an index, as every unique index of a sharded
     /// collection needs. Directions do not matter, since uniqueness has none; a hashed field never fits.
     pub fn begins_index(&self, index: Doc<'_>) -> bool {

@@ -442,16 +442,37 @@ impl Store {
             }
             let names = (from, to);
             let target = target.as_ref();
-            if self.rename_one(&collection, target, names, stay_temp, opening, interrupt)? {
+            let which = (&collection, None);
+            if self.rename_one(which, target, names, stay_temp, opening, interrupt)? {
                 return Ok(());
             }
         }
     }
 
+    /// Renames this collection, and drops this target in the same atomic step. Returns false if the target's name belongs
+    /// to another collection by now, or the collection is not of this generation any more.
+    ///
+    /// # Errors
+    /// As a commit's.
+    pub fn rename_this(
+        &self,
+        (collection, generation): (&Arc<Collection>, u64),
+        target: Option<&Arc<Collection>>,
+        names: (&str, &str),
+        interrupt: &dyn Interrupt,
+    ) -> Result<bool> {
+        let opening = self.inner.door.opening()?;
+        if let Some(target) = target {
+            target.abort_builds();
+        }
+        let which = (collection, Some(generation));
+        self.rename_one(which, target, names, false, opening, interrupt)
+    }
+
     /// Returns false if one of the names has changed meanwhile; the caller looks them up anew.
     fn rename_one(
         &self,
-        collection: &Arc<Collection>,
+        (collection, generation): (&Arc<Collection>, Option<u64>),
         target: Option<&Arc<Collection>>,
         (from, to): (&str, &str),
         stay_temp: bool,
@@ -472,7 +493,9 @@ impl Store {
         let is = |c: Option<Arc<Collection>>, other: Option<&Arc<Collection>>| {
             c.map(|c| c.id) == other.map(|o| o.id)
         };
-        if !is(self.collection(from), Some(collection)) || !is(self.collection(to), target) {
+        let same = generation.is_none_or(|generation| generation == collection.generation());
+        if !same || !is(self.collection(from), Some(collection)) || !is(self.collection(to), target)
+        {
             return Ok(false);
         }
         if target.is_none() {
@@ -596,21 +619,26 @@ impl Store {
         options: CollectionOptions,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
-        self.modify_entry(collection, interrupt, |entry| entry.options = options)
+        self.modify_entry(collection, interrupt, |entry| {
+            entry.options = options;
+            Ok(())
+        })
     }
 
-    /// Says what this shard owns of a collection; `None`: the collection is not sharded.
+    /// Says what this shard owns of a collection; `None`: the collection is not sharded. `change` is told what it owns
+    /// so far, while nobody else has the collection.
     ///
     /// # Errors
-    /// 26 NamespaceNotFound if it was dropped meanwhile; as a commit's.
+    /// Those of `change`; 26 NamespaceNotFound if it was dropped meanwhile; as a commit's.
     pub fn place(
         &self,
         collection: &Arc<Collection>,
-        placement: Option<Placement>,
         interrupt: &dyn Interrupt,
+        change: impl FnOnce(Option<&Placement>) -> Result<Option<Placement>>,
     ) -> Result<()> {
         self.modify_entry(collection, interrupt, |entry| {
-            entry.placement = placement.map(Arc::new);
+            entry.placement = change(entry.placement.as_deref())?.map(Arc::new);
+            Ok(())
         })
     }
 
@@ -622,13 +650,13 @@ impl Store {
         &self,
         collection: &Arc<Collection>,
         interrupt: &dyn Interrupt,
-        change: impl FnOnce(&mut Entry),
+        change: impl FnOnce(&mut Entry) -> Result<()>,
     ) -> Result<()> {
         let opening = self.inner.door.opening()?;
         collection.claim();
         let _alone = self.inner.exclusive(collection, opening, interrupt)?;
         let mut entry = Entry::of(collection, &collection.all_indexes());
-        change(&mut entry);
+        change(&mut entry)?;
         self.inner
             .change_entry(collection.id, entry, opening, interrupt)
     }

@@ -1,6 +1,6 @@
 //! A catalog entry as it is stored: a BSON document in the log and in the tree `META`, `{v, ns,
 //! uuid, options, cappedSize?, cappedMax?, timeField?, indexes: [{id, state, spec}], pending?,
-//! placement?}`.
+//! guest?, placement?}`.
 //!
 //! Reading an entry never fails, since one damaged entry must not keep the store from opening. What
 //! cannot be read is reported in [`Entry::damage`] and [`IndexEntry::damage`], and the store closes
@@ -116,6 +116,7 @@ impl Entry {
             .collect();
         d.append("indexes", indexes);
         d.append_some("pending", self.pending.then_some(true));
+        d.append_some("guest", self.options.guest.then_some(true));
         d.append_some("placement", self.placement.as_ref().map(|p| p.to_doc()));
         d
     }
@@ -152,6 +153,7 @@ impl Entry {
                 capped_max: size("cappedMax"),
                 time_field: read.time_field(d, options.as_doc()),
                 without_ids: false,
+                guest: d.get("guest").is_some_and(|v| v.truthy()),
                 document: options,
             },
             indexes: read.indexes(d, operation),

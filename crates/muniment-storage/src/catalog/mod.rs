@@ -37,6 +37,9 @@ pub struct CollectionOptions {
     /// The collection is made without an `_id_` index, so its documents need no `_id`. Only a
     /// capped collection can be; later it is recognized by having no such index.
     pub without_ids: bool,
+    /// This shard has a part of a collection whose database is on another shard. That one's change
+    /// streams tell of changes of the catalog, so this one's do not.
+    pub guest: bool,
     /// The options document as `listCollections` shows it (with `capped`, `size`, `max`,
     /// `validator`, …).
     pub document: DocBuf,

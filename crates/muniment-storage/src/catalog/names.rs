@@ -272,6 +272,9 @@ impl Inner {
                     c.set_options(entry.options);
                 }
                 c.set_indexes(indexes);
+                if entry.placement.is_none() && c.placement().is_some() {
+                    c.set_whole_since(at);
+                }
                 c.set_placement(entry.placement);
                 if !entry.pending {
                     c.claim();

@@ -13,8 +13,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// This field marks a note that change streams pass over. Such a note is about a collection that a
-/// transaction has made and has not committed yet, or gives up; or about a time-series collection,
-/// which change streams learn of from its row among the views.
+/// transaction has made and has not committed yet, or gives up; about a time-series collection,
+/// which change streams learn of from its row among the views; or about a part of a collection whose
+/// database is on another shard ([`CollectionOptions::guest`](crate::CollectionOptions)).
 const UNSEEN: &str = "unseen";
 
 /// The namespace of the database's commands, and the collection's own name.
@@ -40,7 +41,7 @@ pub(in crate::catalog) fn drop_note(gone: &Collection) -> DocBuf {
     let (_, name) = split(&namespace);
     let o2 = doc! { "numRecords": gone.count() as i64 };
     let mut note = command(&namespace, &gone.uuid(), doc! { "drop": name }, Some(o2));
-    if gone.is_time_series() || gone.is_pending() {
+    if gone.is_time_series() || gone.is_pending() || gone.options().guest {
         note.append(UNSEEN, true);
     }
     note
@@ -78,7 +79,7 @@ pub(in crate::catalog) fn entry_notes(
 ) -> Vec<DocBuf> {
     let mut notes = Vec::new();
     let is_series = after.options.document.as_doc().get("timeseries").is_some();
-    let unseen = is_series || after.pending;
+    let unseen = is_series || after.pending || after.options.guest;
     let mut note = |o: DocBuf, o2: Option<DocBuf>| {
         let mut note = command(&after.namespace, &after.uuid, o, o2);
         note.append_some(UNSEEN, unseen.then_some(true));
@@ -120,8 +121,8 @@ pub(in crate::catalog) fn entry_notes(
         }
         // MongoDB has the entry in the command namespace of the old name's database.
         let mut all = command(&before.namespace, &after.uuid, o, o2);
-        // `$out` renames a time series like this.
-        all.append_some(UNSEEN, is_series.then_some(true));
+        // `$out` renames a time series like this. A guest takes the place of a collection with the same documents.
+        all.append_some(UNSEEN, (is_series || after.options.guest).then_some(true));
         return vec![all];
     }
     for index in before.indexes.iter().filter(|i| i.ready) {

@@ -217,7 +217,7 @@ impl Inner {
                     let new = stage.keep_value(&Bytes::from(new));
                     stage.put(tree, Stage::logged(key), Some(new), false);
                 }
-                Op::Image { .. } | Op::Note { .. } | Op::Config { .. } => {}
+                Op::Image { .. } | Op::Key { .. } | Op::Note { .. } | Op::Config { .. } => {}
                 Op::Prepare { key, row } => {
                     let (logged, value) = (Stage::logged(key.clone()), Stage::logged(row.clone()));
                     stage.put(PREPARED, logged, Some(value), false);

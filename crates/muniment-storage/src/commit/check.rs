@@ -55,6 +55,7 @@ pub(super) fn check_operations(
                 is(is_document(part(&diff)), diff.start, "a difference")?;
             }
             Op::Image { doc } => is(is_document(part(&doc)), doc.start, "an image")?,
+            Op::Key { doc } => is(is_document(part(&doc)), doc.start, "a key")?,
             Op::Delete { .. } | Op::Config { .. } => {}
             Op::Note { doc } => {
                 // A note may hold options that are nested deeper in it than in the catalog.

@@ -41,6 +41,8 @@ pub(crate) enum Kind {
     Transaction = 1,
     /// Inserts into one collection, or deletions from one, that are reported together.
     Batch = 2,
+    /// Operations of a move between shards, which are reported one by one as such.
+    Moved = 3,
 }
 
 /// The most bytes and the most operations of a transaction or a batch that are reported in one entry.
@@ -52,7 +54,7 @@ pub(crate) const AT_ONCE: (usize, usize) = (8 << 20, 40_000);
 /// timestamp for each entry that there may be.
 pub(crate) fn entry_count(kind: Kind, entries: usize, bytes: usize) -> u32 {
     let count = match kind {
-        Kind::Plain => entries.max(1),
+        Kind::Plain | Kind::Moved => entries.max(1),
         // Two consecutive parts together have more bytes than the limit, or the first alone reaches it.
         // So there are at most twice as many parts by bytes.
         Kind::Transaction | Kind::Batch => 1 + 2 * bytes / AT_ONCE.0 + entries / AT_ONCE.1,
@@ -76,6 +78,7 @@ const NOTE: u8 = 10;
 const CONFIG: u8 = 11;
 const PREPARE: u8 = 12;
 const RESOLVE: u8 = 13;
+const KEY: u8 = 14;
 
 /// One operation, read from a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +132,9 @@ pub(crate) enum Op {
     },
     /// For readers: the document before the next operation changes or deletes it.
     Image { doc: Range<usize> },
+    /// For readers: what names the document of the next operation in a sharded collection, its shard key
+    /// and its `_id`.
+    Key { doc: Range<usize> },
     /// A configuration of the replica set, which only the consensus reads.
     Config { record: Range<usize> },
     /// For readers: a change of the catalog, or nothing at all, in the form of an entry of MongoDB's
@@ -162,6 +168,7 @@ impl Op {
             | Op::Entries { .. }
             | Op::Session { .. }
             | Op::Image { .. }
+            | Op::Key { .. }
             | Op::Config { .. }
             | Op::Prepare { .. }
             | Op::Resolve { .. } => false,
@@ -179,6 +186,7 @@ pub(crate) struct Encoder {
     /// More has to be reported than the operations themselves: documents before a change, or the
     /// statements of a session. Deletions are not a batch then.
     annotated: bool,
+    moves: bool,
     /// Bytes to reserve in addition to those of documents.
     beside: usize,
 }
@@ -192,6 +200,7 @@ impl Encoder {
             inserts: 0,
             deletions: 0,
             annotated: false,
+            moves: false,
             beside: 0,
         }
     }
@@ -204,11 +213,19 @@ impl Encoder {
     /// The kind of the record. Inserts that were made together are reported together, and so are
     /// deletions of which nothing else has to be reported, as MongoDB does since 8.0.
     fn kind(&self) -> Kind {
+        if self.moves {
+            return Kind::Moved;
+        }
         let deletions = self.deletions == self.told && !self.annotated;
         match self.told > 1 && (deletions || self.inserts == self.told) {
             true => Kind::Batch,
             false => Kind::Plain,
         }
+    }
+
+    /// Makes it a record of a move between shards.
+    pub fn moves(&mut self) {
+        self.moves = true;
     }
 
     /// How many timestamps the record takes.
@@ -320,6 +337,12 @@ impl Encoder {
     pub fn image(&mut self, doc: &[u8]) {
         self.annotated = true;
         self.begin(IMAGE, 0, doc.len());
+        self.bytes(doc);
+    }
+
+    /// See [`Op::Key`].
+    pub fn key(&mut self, doc: &[u8]) {
+        self.begin(KEY, 0, doc.len());
         self.bytes(doc);
     }
 
@@ -479,6 +502,7 @@ impl<'a> Reader<'a> {
         match self.payload.get(1) {
             Some(1) => Kind::Transaction,
             Some(2) => Kind::Batch,
+            Some(3) => Kind::Moved,
             _ => Kind::Plain,
         }
     }
@@ -575,6 +599,7 @@ impl<'a> Reader<'a> {
                 added: self.bytes()?,
             },
             IMAGE => Op::Image { doc: self.bytes()? },
+            KEY => Op::Key { doc: self.bytes()? },
             NOTE => Op::Note { doc: self.bytes()? },
             CONFIG => Op::Config {
                 record: self.bytes()?,
@@ -605,6 +630,7 @@ mod tests {
         let (k, d) = e.insert(7, b"key", b"document");
         let old = doc! { "a": 1, "_id": 5 };
         e.image(old.as_bytes());
+        e.key(old.as_bytes());
         e.diff(300, b"k2", old.as_bytes(), b"diff");
         e.delete(7, b"k3", doc! {}.as_bytes());
         e.note(doc! { "op": "n" }.as_doc());
@@ -624,8 +650,8 @@ mod tests {
         while let Some(op) = r.next().unwrap() {
             all.push(op);
         }
-        assert_eq!((all.len(), told), (8, 4));
-        let Op::Diff { id, .. } = &all[2] else {
+        assert_eq!((all.len(), told), (9, 4));
+        let Op::Diff { id, .. } = &all[3] else {
             panic!("{all:?}");
         };
         assert_eq!(payload[id.clone()], [16, 5, 0, 0, 0]);
@@ -640,7 +666,7 @@ mod tests {
         );
         let Op::Entries {
             index: 8, entries, ..
-        } = &all[7]
+        } = &all[8]
         else {
             panic!("{all:?}");
         };

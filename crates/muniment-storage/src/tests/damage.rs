@@ -128,6 +128,7 @@ fn the_door_takes_no_record_that_could_not_be_applied() {
         | Op::Entries { .. }
         | Op::Session { .. }
         | Op::Image { .. }
+        | Op::Key { .. }
         | Op::Config { .. }
         | Op::Prepare { .. }
         | Op::Resolve { .. }
@@ -169,6 +170,7 @@ fn the_door_takes_no_record_that_could_not_be_applied() {
             }),
         ),
         ("image", Box::new(|e| e.image(short))),
+        ("key", Box::new(|e| e.key(short))),
         ("drop", Box::new(|e| e.drop(77))),
         ("note", Box::new(|e| e.note(nested(201).as_doc()))),
         (

@@ -165,6 +165,7 @@ fn capped(store: &Store, ns: &str, size: u64, max: Option<u64>) -> std::sync::Ar
                 capped_max: max,
                 time_field: None,
                 without_ids: false,
+                guest: false,
                 document: doc! { "capped": true, "size": size as i64 },
             },
             &NeverInterrupted,
@@ -582,6 +583,7 @@ fn golden_catalog_entry() {
             capped_max: None,
             time_field: None,
             without_ids: false,
+            guest: false,
             document: doc! { "capped": true, "size": 1000 },
         },
         indexes: vec![crate::catalog::IndexEntry {

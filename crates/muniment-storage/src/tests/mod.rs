@@ -9,6 +9,7 @@ mod follow;
 mod full;
 mod index;
 mod memory;
+mod moves;
 mod names;
 pub(crate) mod natural;
 mod noise;

@@ -77,6 +77,8 @@ fn a_member_that_is_filled_under_everything_at_once_goes_on_by_the_log() {
                 let _resting = compared.lock();
                 ship(&a, &b, &mut rng);
                 let end = b.position().unwrap().applied;
+                // What is in the log may be visible a moment later.
+                a.wait_for_visible(end.at, &NeverInterrupted).unwrap();
                 let on_a = a
                     .snapshot_at(end.at)
                     .unwrap_or_else(|| panic!("round {round}: {end:?}"));

@@ -307,7 +307,7 @@ impl Transaction {
         }
         if let Entry::Vacant(free) = state.ddl.entry(collection.id) {
             let limited = Limited {
-                until: Instant::now() + self.patience,
+                until: muniment_op::now() + self.patience,
                 interrupt,
             };
             let shared = collection.ddl.share(&limited)?;
@@ -550,7 +550,7 @@ impl Transaction {
         self.end(state);
         for collection in made.iter().filter(|c| !in_use.contains(&c.id)) {
             let limited = Limited {
-                until: Instant::now() + PATIENCE,
+                until: muniment_op::now() + PATIENCE,
                 interrupt: &UntilClosed(&self.inner.watch),
             };
             // If another operation holds the collection, the mark stays: that operation uses the
@@ -628,7 +628,7 @@ impl Transaction {
         drop(state);
         for collection in made {
             let limited = Limited {
-                until: Instant::now() + PATIENCE,
+                until: muniment_op::now() + PATIENCE,
                 interrupt: &UntilClosed(&self.inner.watch),
             };
             self.inner.end_made(&collection, self.opening, &limited);
@@ -763,7 +763,7 @@ struct Limited<'i> {
 impl Interrupt for Limited<'_> {
     fn check(&self) -> Result<()> {
         self.interrupt.check()?;
-        if Instant::now() < self.until {
+        if muniment_op::now() < self.until {
             return Ok(());
         }
         Err(Error::new(

@@ -153,6 +153,7 @@ impl<'r> Row<'r> {
                 | Op::Diff { .. }
                 | Op::Delete { .. }
                 | Op::Image { .. }
+                | Op::Key { .. }
                 | Op::Note { .. } => see(&op),
                 _ => return None,
             }

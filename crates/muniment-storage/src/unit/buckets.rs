@@ -79,9 +79,12 @@ impl WriteUnit<'_> {
     /// Stages all measurements of a bucket; nothing else may be staged in this unit.
     ///
     /// # Errors
-    /// 11000 DuplicateKey if one of its measurements is there already; as
-    /// [`WriteUnit::insert`].
+    /// 11000 DuplicateKey if one of its measurements is there already; 13388 StaleConfig if this shard does not own all
+    /// of them; as [`WriteUnit::insert`].
     pub fn insert_bucket(&mut self, bucket: &NewBucket<'_>) -> Staged<()> {
+        for measurement in bucket.measurements {
+            self.must_own(measurement)?;
+        }
         self.whole(|unit| unit.stage_bucket(bucket))
     }
 

@@ -12,6 +12,7 @@
 //! it) finds all its entries in place, and its own puts come after them. Before that the document is not
 //! there, and its `_id` is taken all the same.
 
+use super::moves::Moves;
 use super::{Busy, Staged, WriteUnit, duplicate_id};
 use crate::collection::number_of;
 use crate::keys;
@@ -62,8 +63,18 @@ impl WriteUnit<'_> {
                     true => self.newest_in(tree, key)?,
                     false => self.stage.beneath(self.store, tree, key)?,
                 };
-                if holder.is_some() {
-                    return Err(duplicate_id(&self.collection, id));
+                // The latch may be one that this unit has taken without staging anything.
+                let own = staged && self.stage.staged(tree, key).is_some();
+                if let Some(holder) = holder {
+                    let free = match own {
+                        true => Ok(false),
+                        false => self.clean_foreign(key, &holder)?,
+                    };
+                    match free {
+                        Ok(true) => {}
+                        Ok(false) => return Err(duplicate_id(&self.collection, id)),
+                        Err(Busy) => return Ok(Err(Busy)),
+                    }
                 }
             }
         }
@@ -78,6 +89,46 @@ impl WriteUnit<'_> {
         // No document has the `_id`, so there is no older version below this one.
         self.stage_id(key, &record_key, true);
         Ok(Ok(()))
+    }
+
+    /// Deletes the row of an `_id` if this shard does not own it; whether the `_id` is free then. `holder` is what stands
+    /// under the `_id`. A row whose range was given away was to be deleted in any case. One that is arriving has to be
+    /// copied again: the other shard may have deleted it since, and if it has not, the move must fail. The deletion is a
+    /// commit of its own, which readers of the log need not see.
+    fn clean_foreign(&self, key: &[u8], holder: &Bytes) -> Staged<bool> {
+        let collection = &self.collection;
+        let Some(placement) = self.placement.as_ref().filter(|p| !p.foreign().is_empty()) else {
+            return Ok(Ok(false));
+        };
+        let record_key = match collection.is_numbered() {
+            true => record_of(holder)?,
+            false => Bytes::copy_from_slice(key),
+        };
+        let (store, mut buf) = (self.store, Vec::new());
+        let opening = store.door.opening()?;
+        let mut unit = WriteUnit::new(store, collection, opening, self.interrupt, None);
+        // The latches that this unit has are good for the deletion, too.
+        unit.owner = self.owner;
+        let row = match unit.lock(&record_key)? {
+            Ok(Some(row)) => row,
+            // It was cleaned meanwhile. The latch of the `_id` keeps others from taking it.
+            Ok(None) => return Ok(Ok(true)),
+            Err(Busy) => return Ok(Err(Busy)),
+        };
+        let doc = Doc::new(&row);
+        if placement.is_waste(doc, &mut buf)? {
+            unit.moves(Moves::Out);
+        } else if self.moves.is_none() && placement.may_be_displaced(doc, &mut buf)? {
+            collection.displace(doc);
+            unit.moves(Moves::In);
+        } else {
+            return Ok(Ok(false));
+        }
+        if unit.delete(&record_key, &row)?.is_err() {
+            return Ok(Err(Busy));
+        }
+        unit.commit()?;
+        Ok(Ok(true))
     }
 
     /// Stages the insert of a document into a collection that has no `_id_`. No other unit inserts
@@ -276,7 +327,14 @@ impl WriteUnit<'_> {
             true => record_of(&entry)?,
             false => Bytes::copy_from_slice(key),
         };
-        Ok(self.lock(&record_key)?.map(|doc| Some((record_key, doc?))))
+        let locked = self.lock(&record_key)?;
+        Ok(locked.map(|doc| self.unless_foreign(record_key, doc)))
+    }
+
+    /// The document that was found by its `_id`, unless it is a row that is not there for this unit.
+    fn unless_foreign(&mut self, record_key: Bytes, doc: Option<Bytes>) -> Option<(Bytes, Bytes)> {
+        let doc = doc.filter(|doc| !self.is_foreign(doc))?;
+        Some((record_key, doc))
     }
 
     /// As [`WriteUnit::lock`], for the document with this `_id`; returns its record key as well.
@@ -298,7 +356,7 @@ impl WriteUnit<'_> {
         }
         if !self.collection.is_numbered() {
             let locked = self.lock(key)?;
-            return Ok(locked.map(|doc| Some((Bytes::copy_from_slice(key), doc?))));
+            return Ok(locked.map(|doc| self.unless_foreign(Bytes::copy_from_slice(key), doc)));
         }
         let collection = self.collection.clone();
         let hints = &collection.hints;
@@ -308,7 +366,8 @@ impl WriteUnit<'_> {
             match self.lock(&record_key)? {
                 Err(Busy) => return Ok(Err(Busy)),
                 Ok(Some(doc)) if collection.has_id_key(&doc, key) => {
-                    return Ok(Ok(Some((record_key, doc))));
+                    let there = !self.is_foreign(&doc);
+                    return Ok(Ok(there.then_some((record_key, doc))));
                 }
                 Ok(_) => hints.forget(self.id_tree, key),
             }
@@ -344,6 +403,9 @@ impl WriteUnit<'_> {
                 // A number belongs to one document for ever, and a document keeps its `_id`, so the hint
                 // is right.
                 Ok(Some(doc)) => {
+                    if self.is_foreign(&doc) {
+                        return Ok(Ok(None));
+                    }
                     if let Some(number) = number_of(&record_key) {
                         hints.note(self.id_tree, key, number);
                     }

@@ -17,6 +17,7 @@ mod buckets;
 mod capped;
 mod check;
 mod ids;
+mod moves;
 mod owned;
 mod shared;
 mod timed;
@@ -24,6 +25,7 @@ mod timed;
 pub use buckets::{NewBucket, fingerprint};
 pub(crate) use check::{duplicate, taken_by_other};
 pub(crate) use ids::record_of;
+pub use moves::Moves;
 pub(crate) use shared::Units;
 
 use crate::collection::{Collection, number_of};
@@ -37,7 +39,7 @@ use crate::index_list::IndexList;
 use crate::inner::Inner;
 use crate::latch::{self, Tried};
 use crate::multikey::Arrays;
-use crate::placement::Placement;
+use crate::placement::{Owned, Placement};
 use crate::sessions::SessionChange;
 use crate::store::CommitId;
 use crate::transaction::{Change, Transaction};
@@ -51,7 +53,7 @@ use muniment_value::keyenc::TypeBits;
 use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, doc};
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The buffers that a unit leaves to the next one of its thread. They are empty, and have room for at
 /// most [`KEPT`] bytes.
@@ -94,6 +96,10 @@ pub struct WriteUnit<'s> {
     /// What this shard owns of it, if it is sharded.
     placement: Option<Arc<Placement>>,
     indexes: IndexList,
+    /// It writes for the move of a range.
+    moves: Option<Moves>,
+    /// The ranges of shard keys within which it finds documents; all if `None`.
+    within: Option<Arc<[Owned]>>,
     /// There are index entries to maintain in addition to those of `_id_`.
     indexed: bool,
     /// See `Collection::id_tree`.
@@ -213,6 +219,8 @@ impl<'s> WriteUnit<'s> {
             id_tree: collection.id_tree.unwrap_or(collection.id),
             indexes,
             placement: collection.placement(),
+            moves: None,
+            within: None,
             collection: collection.clone(),
             owner: store.units.next_owner(),
             stage: Stage::new(opening),
@@ -309,7 +317,7 @@ impl<'s> WriteUnit<'s> {
         if self.only_tries {
             return Err(refused.into());
         }
-        let until = Instant::now() + PATIENCE;
+        let until = muniment_op::now() + PATIENCE;
         ledger.wait_for_room(self.interrupt, until, || share.try_hold_alone(all))?;
         Ok(Ok(()))
     }
@@ -459,6 +467,7 @@ impl<'s> WriteUnit<'s> {
 
     fn stage_insert(&mut self, record_key: &[u8], doc: &[u8]) {
         let tree = self.collection.id;
+        self.tell_key(doc);
         let (key, at) = self.stage.log.insert(tree, record_key, doc);
         let (key, at) = (Stage::logged(key), Stage::logged(at));
         self.stage.put(tree, key, Some(at), true);
@@ -512,6 +521,7 @@ impl<'s> WriteUnit<'s> {
         if self.collection.keeps_images() {
             self.stage.log.image(old);
         }
+        self.tell_key(old);
         self.diff.clear();
         let (was, is, out) = (Doc::new(old), Doc::new(new), &mut self.diff);
         let differs = match how {
@@ -537,7 +547,7 @@ impl<'s> WriteUnit<'s> {
     /// # Errors
     /// 171 cannot happen for a stored document; I/O errors.
     pub fn delete(&mut self, record_key: &[u8], old: &[u8]) -> Staged<()> {
-        self.must_own(old)?;
+        self.must_own_stored(old)?;
         self.whole(|unit| unit.stage_delete(record_key, old))
     }
 
@@ -577,6 +587,7 @@ impl<'s> WriteUnit<'s> {
         if self.collection.keeps_images() {
             self.stage.log.image(old);
         }
+        self.tell_key(old);
         let key = self.stage.log.delete(tree, record_key, old);
         self.stage.put(tree, Stage::logged(key), None, false);
         self.stage.docs -= 1;

@@ -195,6 +195,7 @@ fn shards_that_know_each_other_commit_together() {
     }
     let mut direct = keyed.cluster.shards[0].connect(0);
     for command in [
+        "{_changesUpTo: 1, time: Timestamp(1, 1)}",
         "{_clusterCommit: 1, transaction: {}, participants: []}",
         "{_clusterDecision: 1, transaction: {}}",
         "{_clusterPrepare: 1, transaction: {}, coordinator: 's0/a:1'}",
@@ -202,4 +203,107 @@ fn shards_that_know_each_other_commit_together() {
     ] {
         assert_eq!(code(&mut direct, "admin", command), 13, "{command}");
     }
+}
+
+#[test]
+fn the_balancer_proves_itself_and_its_commands_need_rights() {
+    let mut keyed = Keyed::new(1);
+    let router = &keyed.cluster.routers[0];
+    let root = &mut keyed.root;
+    user(root, "u", "[{role: 'readWriteAnyDatabase', db: 'admin'}]");
+    user(root, "m", "[{role: 'clusterManager', db: 'admin'}]");
+    let mut users: Vec<Connection> = Vec::new();
+    for name in ["u", "m"] {
+        let mut c = router.connect();
+        router.until("the user logs in", || {
+            login(&mut c, "own", name, "pw", SHA1).ok()
+        });
+        users.push(c);
+    }
+    let (m, mut u) = (users.pop(), users.pop().unwrap());
+    run(root, "admin", "{enableSharding: 't', primaryShard: 's0'}");
+    run(root, "admin", "{shardCollection: 't.c', key: {k: 1}}");
+    run(root, "t", "{insert: 'c', documents: [{k: 1}, {k: 15}]}");
+    let commands = [
+        "{split: 't.c', middle: {k: 10}}",
+        "{mergeAllChunksOnShard: 't.c', shard: 's0'}",
+        "{balancerStop: 1}",
+        "{balancerStart: 1}",
+        "{balancerStatus: 1}",
+        "{addShardToZone: 's1', zone: 'z'}",
+        "{updateZoneKeyRange: 't.c', min: {k: 10}, max: {k: 20}, zone: 'z'}",
+        "{configureCollectionBalancing: 't.c', chunkSize: 2}",
+    ];
+    expect(&mut u, "admin", 13, &commands);
+    expect(
+        &mut u,
+        "admin",
+        13,
+        &["{removeShard: 's1'}", "{getShardVersion: 't.c'}"],
+    );
+    run(root, "admin", "{removeShardFromZone: 's1', zone: 'none'}");
+    run(root, "admin", "{getShardVersion: 't.c'}");
+    let mut m = m.unwrap();
+    for command in commands {
+        run(&mut m, "admin", command);
+    }
+    let mine = "{find: 'chunks', filter: {shard: 's1'}}";
+    router.until("the balancer moves the range", || {
+        let found = root.find_all("config", &shell(mine)).unwrap();
+        (found.len() == 1).then_some(())
+    });
+}
+
+#[test]
+fn change_streams_at_routers_need_rights() {
+    let mut keyed = Keyed::new(1);
+    let root = &mut keyed.root;
+    user(root, "reader", "[{role: 'read', db: 'own'}]");
+    user(root, "writer", "[{role: 'readWrite', db: 'own'}]");
+    run(
+        root,
+        "admin",
+        "{shardCollection: 'own.c', key: {k: 'hashed'}}",
+    );
+    let router = &keyed.cluster.routers[0];
+    let mut c = router.connect();
+    let open = |of: &str, options: &str| {
+        format!("{{aggregate: {of}, pipeline: [{{$changeStream: {options}}}], cursor: {{}}}}")
+    };
+    expect(&mut c, "own", 13, &[&open("'c'", "{}")]);
+    router.until("the user logs in", || {
+        login(&mut c, "own", "reader", "pw", SHA1).ok()
+    });
+    expect(&mut c, "other", 13, &[&open("'c'", "{}"), &open("1", "{}")]);
+    let all = open("1", "{allChangesForCluster: true}");
+    expect(&mut c, "admin", 13, &[&all]);
+    run(root, "admin", &all);
+    let options = "{fullDocument: 'updateLookup'}";
+    let opened = run(&mut c, "own", &open("'c'", options));
+    let cursor = opened.as_doc().get_doc("cursor").unwrap();
+    let id = cursor.get("id").unwrap().as_i64_exact().unwrap();
+    // The times that the router asks shards for are signed.
+    let mut writer = router.connect();
+    router.until("the user logs in", || {
+        login(&mut writer, "own", "writer", "pw", SHA1).ok()
+    });
+    for n in 0..6 {
+        let insert = format!("{{insert: 'c', documents: [{{k: {n}}}]}}");
+        run(&mut writer, "own", &insert);
+        let set = format!("{{update: 'c', updates: [{{q: {{k: {n}}}, u: {{$set: {{x: 1}}}}}}]}}");
+        run(&mut writer, "own", &set);
+    }
+    let mut events = 0;
+    while events < 12 {
+        let more = format!("{{getMore: NumberLong('{id}'), collection: 'c', maxTimeMS: 20000}}");
+        let next = run(&mut c, "own", &more);
+        let cursor = next.as_doc().get_doc("cursor").unwrap();
+        let batch = cursor.get_array("nextBatch").unwrap().iter().count();
+        assert!(batch > 0, "the events do not come");
+        events += batch;
+    }
+    assert_eq!(events, 12);
+    // Nobody else continues the stream.
+    let more = format!("{{getMore: NumberLong('{id}'), collection: 'c'}}");
+    expect(&mut writer, "own", 13, &[&more]);
 }

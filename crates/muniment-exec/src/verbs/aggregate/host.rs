@@ -63,7 +63,7 @@ impl Host for Link {
     }
 
     fn merge(&self, spec: &MergeSpec, ctx: &QueryContext) -> Result<Box<dyn Writer>> {
-        Ok(Box::new(MergeWriter::new(self.clone(), spec, ctx)?))
+        Ok(Box::new(MergeWriter::new(self.clone(), spec, ctx, false)?))
     }
 
     fn reads(&self) -> Reads {

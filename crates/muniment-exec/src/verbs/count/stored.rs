@@ -14,7 +14,7 @@ use crate::verbs::head::Head;
 use crate::verbs::planning::{plan, query};
 use muniment_query::Filter;
 use muniment_query::filter::Node;
-use muniment_storage::Collection;
+use muniment_storage::{Collection, Timestamp};
 use muniment_value::{Collation, Doc, Result};
 use std::sync::Arc;
 
@@ -73,6 +73,14 @@ pub(crate) fn window(n: u64, request: &CountRequest<'_>) -> u64 {
     }
 }
 
+/// The number of documents, if it is kept: `None` while there may be rows that this shard does not own. A range may
+/// begin to arrive while the number is read, so this is looked at before and after.
+fn total(collection: &Collection) -> Option<u64> {
+    let owns_all = || !collection.may_have_foreign_rows();
+    let n = owns_all().then(|| collection.count())?;
+    owns_all().then_some(n)
+}
+
 /// Counts the documents that match `filter`. The caller has parsed it from `request.filter`, which
 /// is not read here.
 pub(crate) fn count_filter(
@@ -83,8 +91,10 @@ pub(crate) fn count_filter(
     filter: &Filter,
 ) -> Result<u64> {
     let newest = op.reads_newest();
-    if matches!(filter.root(), Node::True) && request.hint.is_none() && newest {
-        let n = window(collection.count(), request);
+    let whole = matches!(filter.root(), Node::True) && request.hint.is_none() && newest;
+    if whole && let Some(n) = total(collection) {
+        let n = window(n, request);
+        op.check_seen(collection, Timestamp::MAX)?;
         op.set_fast_count("RECORD_STORE_FAST_COUNT");
         op.set_exec_stats(|| fast_count_ran(n));
         return Ok(n);

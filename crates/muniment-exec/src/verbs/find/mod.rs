@@ -114,6 +114,7 @@ fn find_by_id(
         true => {
             let view = engine.store.glance()?;
             still_there(view.timestamp(), collection, [])?;
+            op.check_seen(collection, view.timestamp())?;
             view.find_by_id(collection, id.as_value())?
         }
     };

@@ -6,7 +6,7 @@ use bytes::Bytes;
 const MOST_DOCS: usize = 10_000;
 
 /// Documents that are waiting to be written.
-pub(super) struct Batch {
+pub struct Batch {
     docs: Vec<Bytes>,
     bytes: usize,
     most_bytes: usize,
@@ -14,7 +14,7 @@ pub(super) struct Batch {
 
 impl Batch {
     /// An empty batch, which counts as full once it has `most_bytes` bytes.
-    pub(super) fn new(most_bytes: usize) -> Batch {
+    pub fn new(most_bytes: usize) -> Batch {
         Batch {
             docs: Vec::new(),
             bytes: 0,
@@ -23,14 +23,14 @@ impl Batch {
     }
 
     /// Adds a document; true when the batch is full.
-    pub(super) fn push(&mut self, doc: Bytes) -> bool {
+    pub fn push(&mut self, doc: Bytes) -> bool {
         self.bytes += doc.len();
         self.docs.push(doc);
         self.bytes >= self.most_bytes || self.docs.len() >= MOST_DOCS
     }
 
     /// Takes all documents out.
-    pub(super) fn take(&mut self) -> Vec<Bytes> {
+    pub fn take(&mut self) -> Vec<Bytes> {
         self.bytes = 0;
         std::mem::take(&mut self.docs)
     }

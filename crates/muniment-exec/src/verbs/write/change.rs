@@ -59,7 +59,7 @@ pub(crate) struct Turn {
 impl Turn {
     /// True if the turn is over after so many documents.
     pub(crate) fn is_over(&self, docs: u64) -> bool {
-        docs >= self.docs || Instant::now() >= self.until
+        docs >= self.docs || muniment_op::now() >= self.until
     }
 }
 

@@ -6,8 +6,12 @@
 use super::batch::Batch;
 use super::bulk::{Statement, Target};
 use super::insert::InsertOptions;
+use crate::context::query_context;
+use crate::database::Database;
 use crate::operation::OpContext;
+use crate::run::current::CurrentOp;
 use crate::source::Source;
+use crate::verbs::aggregate::AggregateRequest;
 use crate::verbs::aggregate::link::Link;
 use crate::verbs::write::bulk::run_statements;
 use crate::verbs::write::change::Change;
@@ -38,7 +42,7 @@ pub(crate) struct MergeWriter {
     ctx: QueryContext,
     namespace: String,
     on: Vec<Path>,
-    /// True if documents are identified by `_id` alone.
+    /// True if documents are identified by `_id` alone, or by the shard key and `_id`.
     by_id: bool,
     /// True if the unique index on the `on` fields is sparse, so that it does not hold documents
     /// without them.
@@ -47,19 +51,29 @@ pub(crate) struct MergeWriter {
 }
 
 impl MergeWriter {
-    pub(crate) fn new(link: Link, spec: &MergeSpec, ctx: &QueryContext) -> Result<MergeWriter> {
+    /// Opens the target. With `by_key`, a router has chosen the fields of the shard key and `_id` to identify documents,
+    /// for which there is no index.
+    ///
+    /// # Errors
+    /// Those of [`muniment_query::stage::host::Host::merge`].
+    pub(crate) fn new(
+        link: Link,
+        spec: &MergeSpec,
+        ctx: &QueryContext,
+        by_key: bool,
+    ) -> Result<MergeWriter> {
         let namespace = format!("{}.{}", spec.db, spec.collection);
         let target = Source::now(&link.engine.store, &namespace)?;
         let held = target.stored().map(|c| &**c);
         link.op.get().check_placement(&namespace, held)?;
         target.refuse_view_like(&namespace)?;
-        let sparse = check_unique(&target, spec, &ctx.collation)?;
+        let sparse = !by_key && check_unique(&target, spec, &ctx.collation)?;
         let on = match spec.on.as_slice() {
             [] => vec![Path::new("_id")],
             on => on.to_vec(),
         };
         Ok(MergeWriter {
-            by_id: matches!(on.as_slice(), [p] if p.as_str() == "_id"),
+            by_id: by_key || matches!(on.as_slice(), [p] if p.as_str() == "_id"),
             on,
             link,
             spec: spec.clone(),
@@ -70,52 +84,18 @@ impl MergeWriter {
         })
     }
 
-    /// A filter for the target document with the same values in the `on` fields.
-    fn identity(&self, doc: Doc<'_>) -> Result<Filter> {
-        let mut nodes = Vec::with_capacity(self.on.len());
-        for path in &self.on {
-            let value = path.get_exact(doc).unwrap_or(Value::Null);
-            match value {
-                Value::Array(_) => {
-                    return Err(Error::location(
-                        51185,
-                        format!(
-                            "$merge write error: 'on' field '{}' cannot be an array",
-                            path.as_str()
-                        ),
-                    ));
-                }
-                v if v.is_nullish() && self.sparse => {
-                    return Err(Error::location(
-                        51132,
-                        format!(
-                            "$merge write error: 'on' field '{}' cannot be missing, null or \
-                             undefined if supporting index is sparse",
-                            path.as_str()
-                        ),
-                    ));
-                }
-                _ => {}
-            }
-            if path_crosses_array(doc, path) {
-                return Err(Error::location(
-                    51132,
-                    format!(
-                        "$merge write error: 'on' field '{}' cannot go through an array",
-                        path.as_str()
-                    ),
-                ));
-            }
-            nodes.push(Node::Field {
-                path: path.clone(),
-                pred: Pred::Eq(ValueBuf::new(value)),
-            });
-        }
+    /// A filter for the target document with the same values in the `on` fields, which were checked.
+    fn identity(&self, doc: Doc<'_>) -> Filter {
+        let nodes = self.on.iter().map(|path| Node::Field {
+            path: path.clone(),
+            pred: Pred::Eq(ValueBuf::new(path.get_exact(doc).unwrap_or(Value::Null))),
+        });
+        let mut nodes: Vec<Node> = nodes.collect();
         let root = match nodes.len() {
             1 => nodes.swap_remove(0),
             _ => Node::And(nodes),
         };
-        Ok(Filter::from_root(root, &self.ctx.collation))
+        Filter::from_root(root, &self.ctx.collation)
     }
 
     /// The pipeline's context for one new document: its `let` variables and `$$new`.
@@ -161,12 +141,19 @@ impl MergeWriter {
             return Ok(());
         }
         self.link.op.check()?;
+        let first = self.write_all(&docs).into_iter().next();
+        first.map_or(Ok(()), |(_, e)| Err(e))
+    }
+
+    /// Writes documents. Returns those that were not written by their places, with the errors; the first one counts.
+    fn write_all(&self, docs: &[Bytes]) -> Vec<(usize, Error)> {
         if self.spec.when_matched == WhenMatched::Fail {
-            return self.insert(&docs).map_or(Ok(()), |(_, e)| Err(e));
+            return self.insert(docs);
         }
         if let WhenMatched::Pipeline(stages) = &self.spec.when_matched {
-            return self.update_by_pipeline(&docs, stages.as_doc());
+            return self.update_by_pipeline(docs, stages.as_doc());
         }
+        let all = || docs.iter().cloned().enumerate();
         // Documents that are not there yet are inserted together, which spares each a commit of its
         // own.
         let collection = self.link.engine.store.collection(&self.namespace);
@@ -176,33 +163,42 @@ impl MergeWriter {
                 .as_ref()
                 .is_none_or(|c| c.finds_by_id() && *c.collation() == self.ctx.collation);
         if !appends {
-            return self.upsert(&docs);
+            return self.upsert(&all().collect::<Vec<_>>());
         }
-        let mut inserts = Vec::new();
+        let (mut inserts, mut places) = (Vec::new(), Vec::new());
         let mut updates = Vec::new();
-        for d in docs {
-            match self.is_new(collection.as_ref(), Doc::new(&d))? {
-                true if self.spec.when_matched == WhenMatched::Replace => inserts.push(d),
-                // An update with operators would set the fields in the order of their names, and an
-                // insert has to store the same.
-                true => inserts.push(by_name(Doc::new(&d))),
-                false => updates.push(d),
+        for (place, d) in all() {
+            match self.is_new(collection.as_ref(), Doc::new(&d)) {
+                Err(e) => return vec![(place, e)],
+                Ok(false) => updates.push((place, d)),
+                Ok(true) => {
+                    // An update with operators would set the fields in the order of their names, and an
+                    // insert has to store the same.
+                    let replaces = self.spec.when_matched == WhenMatched::Replace;
+                    inserts.push(if replaces { d } else { by_name(Doc::new(&d)) });
+                    places.push(place);
+                }
             }
         }
-        if let Some((at, e)) = self.insert(&inserts) {
+        if let Some((at, e)) = self.insert(&inserts).into_iter().next() {
+            let rest = places.into_iter().zip(inserts).skip(at);
             if e.code() != Code::DuplicateKey {
-                return Err(e);
+                // Nothing after it was tried.
+                let rest = rest.map(|(place, _)| place);
+                let left = rest.chain(updates.iter().map(|(place, _)| *place));
+                return left.map(|place| (place, e.clone())).collect();
             }
             // The `_id` is in the batch twice, or another operation inserted it meanwhile.
-            updates.extend(inserts.split_off(at));
+            updates.extend(rest);
         }
         self.upsert(&updates)
     }
 
-    /// Inserts the documents. Returns the first error with the place of its document.
-    fn insert(&self, docs: &[Bytes]) -> Option<(usize, Error)> {
+    /// Inserts the documents. Returns the errors with the places of their documents: all of them if documents that
+    /// exist are errors, otherwise the first one, after which nothing was tried.
+    fn insert(&self, docs: &[Bytes]) -> Vec<(usize, Error)> {
         if docs.is_empty() {
-            return None;
+            return Vec::new();
         }
         let outcome = insert_many(
             &self.link.engine,
@@ -221,15 +217,16 @@ impl MergeWriter {
             },
         );
         match outcome {
-            Ok(o) => o.errors.into_iter().next().map(|e| (e.index, e.error)),
-            Err(e) => Some((0, e)),
+            Ok(o) => o.errors.into_iter().map(|e| (e.index, e.error)).collect(),
+            Err(e) => (0..docs.len()).map(|place| (place, e.clone())).collect(),
         }
     }
 
-    fn upsert(&self, docs: &[Bytes]) -> Result<()> {
+    /// Writes documents that stand at these places of the batch.
+    fn upsert(&self, docs: &[(usize, Bytes)]) -> Vec<(usize, Error)> {
         let op = self.link.op.get();
         let upsert = self.spec.when_not_matched == WhenNotMatched::Insert;
-        let mut statements = docs.iter().map(|bytes| {
+        let mut statements = docs.iter().map(|(_, bytes)| {
             Ok(Merging {
                 writer: self,
                 doc: Doc::new(bytes),
@@ -238,14 +235,17 @@ impl MergeWriter {
         });
         let engine = &self.link.engine;
         let outcome = run_statements(engine, &op, &self.namespace, &mut statements, false);
-        if let Some(e) = outcome.errors.into_iter().next() {
-            return Err(immutable(e.error));
+        let place = |i: usize| docs.get(i).map_or(i, |(place, _)| *place);
+        let done = outcome.n + outcome.errors.len() as u64;
+        let errors = outcome.errors.into_iter();
+        let mut failed: Vec<_> = errors
+            .map(|e| (place(e.index), immutable(e.error)))
+            .collect();
+        if self.spec.when_not_matched == WhenNotMatched::Fail && done < docs.len() as u64 {
+            // Which of them it was is not known.
+            failed.push((docs.len(), not_found()));
         }
-        let fails = self.spec.when_not_matched == WhenNotMatched::Fail;
-        if fails && outcome.n < docs.len() as u64 {
-            return Err(not_found());
-        }
-        Ok(())
+        failed
     }
 
     fn statement<'w>(&self, filter: Filter, update: &'w Update, upsert: bool) -> Write<'w> {
@@ -267,16 +267,13 @@ impl MergeWriter {
         }
     }
 
-    fn update_by_pipeline(&self, docs: &[Bytes], stages: Doc<'_>) -> Result<()> {
-        let op = self.link.op.get();
-        let mut first = None;
-        for bytes in docs {
-            op.check()?;
-            if let Err(e) = self.update_one(bytes, stages) {
-                first.get_or_insert(e);
-            }
-        }
-        first.map_or(Ok(()), Err)
+    fn update_by_pipeline(&self, docs: &[Bytes], stages: Doc<'_>) -> Vec<(usize, Error)> {
+        let one = |(place, bytes)| {
+            let done = self.link.op.check();
+            let done = done.and_then(|()| self.update_one(bytes, stages));
+            done.err().map(|e| (place, e))
+        };
+        docs.iter().enumerate().filter_map(one).collect()
     }
 
     fn update_one(&self, bytes: &Bytes, stages: Doc<'_>) -> Result<()> {
@@ -284,7 +281,7 @@ impl MergeWriter {
         let op = self.link.op.get();
         let ctx = self.variables(doc)?;
         let update = Update::parse(Value::Array(stages), Doc::EMPTY, &ctx)?;
-        let write = self.statement(self.identity(doc)?, &update, false);
+        let write = self.statement(self.identity(doc), &update, false);
         let engine = &self.link.engine;
         let mut done = Done::default();
         perform(engine, &op, &self.namespace, &write, &mut done).map_err(immutable)?;
@@ -294,7 +291,7 @@ impl MergeWriter {
         match self.spec.when_not_matched {
             WhenNotMatched::Discard => Ok(()),
             WhenNotMatched::Fail => Err(not_found()),
-            WhenNotMatched::Insert => match self.insert(std::slice::from_ref(bytes)) {
+            WhenNotMatched::Insert => match self.insert(std::slice::from_ref(bytes)).pop() {
                 None => Ok(()),
                 Some((_, e)) if e.code() == Code::DuplicateKey => {
                     // Another operation inserted the document meanwhile, or another unique index
@@ -308,18 +305,72 @@ impl MergeWriter {
     }
 }
 
+/// Documents that a router has a shard merge into a collection.
+#[derive(Debug)]
+pub struct MergeRequest<'a> {
+    /// The operand of `$merge`.
+    pub operand: Doc<'a>,
+    /// The target's database.
+    pub db: &'a str,
+    /// Documents are identified by the shard key and `_id`, which the router has chosen itself.
+    pub by_key: bool,
+    /// The documents.
+    pub docs: Vec<Doc<'a>>,
+    /// The command's `let`.
+    pub let_: Doc<'a>,
+    /// How strings compare.
+    pub collation: Collation,
+    /// `$$NOW`, if the command began earlier.
+    pub now_ms: Option<i64>,
+    /// The target's validator is skipped.
+    pub bypass_document_validation: bool,
+}
+
+/// What became of a [`MergeRequest`].
+#[derive(Debug, Default)]
+pub struct Merged {
+    /// Documents that were not written, by their places, with the errors; the first one counts.
+    pub failed: Vec<(usize, Error)>,
+    /// Documents without the fields that identify them are refused, since the index does not hold them.
+    pub sparse: bool,
+}
+
+/// Implements [`Database::merge`].
+pub(crate) fn merge(
+    engine: &Database,
+    op: &Arc<OpContext>,
+    request: &MergeRequest<'_>,
+) -> Result<Merged> {
+    let current = CurrentOp::new(op);
+    let mut ctx = query_context(op, request.let_, request.collation.clone())?;
+    ctx.now_ms = request.now_ms.unwrap_or(ctx.now_ms);
+    ctx.db = request.db.to_string();
+    let spec = MergeSpec::parse(Value::Document(request.operand), &ctx)?;
+    let link = AggregateRequest {
+        bypass_document_validation: request.bypass_document_validation,
+        ..AggregateRequest::new(request.db, Doc::EMPTY, request.let_)
+    };
+    let link = Link::new(engine, &current, &link)?;
+    let writer = MergeWriter::new(link, &spec, &ctx, request.by_key)?;
+    let docs = request.docs.iter();
+    let docs: Vec<Bytes> = docs.map(|d| Bytes::copy_from_slice(d.as_bytes())).collect();
+    for d in &docs {
+        check_on(Doc::new(d), &writer.on, writer.sparse)?;
+    }
+    Ok(Merged {
+        failed: match docs.is_empty() {
+            true => Vec::new(),
+            false => writer.write_all(&docs),
+        },
+        sparse: writer.sparse,
+    })
+}
+
 impl Writer for MergeWriter {
     fn write(&mut self, doc: Bytes) -> Result<()> {
-        let doc = match Doc::new(&doc).get("_id") {
-            None if self.on.iter().any(|p| p.as_str() == "_id") => {
-                let mut with_id = doc! { "_id": Value::ObjectId(new_object_id()) };
-                with_id.append_all(Doc::new(&doc));
-                Bytes::from(with_id.into_bytes())
-            }
-            _ => doc,
-        };
+        let doc = with_id(doc, &self.on);
         // An error in the document itself ends the stage at once instead of after the batch.
-        self.identity(Doc::new(&doc))?;
+        check_on(Doc::new(&doc), &self.on, self.sparse)?;
         match self.batch.push(doc) {
             true => self.flush(),
             false => Ok(()),
@@ -329,6 +380,42 @@ impl Writer for MergeWriter {
     fn finish(&mut self) -> Result<()> {
         self.flush()
     }
+}
+
+/// The document, with an `_id` of its own if `on` names that and it has none.
+pub fn with_id(doc: Bytes, on: &[Path]) -> Bytes {
+    if Doc::new(&doc).get("_id").is_some() || !on.iter().any(|p| p.as_str() == "_id") {
+        return doc;
+    }
+    let mut with_id = doc! { "_id": Value::ObjectId(new_object_id()) };
+    with_id.append_all(Doc::new(&doc));
+    Bytes::from(with_id.into_bytes())
+}
+
+/// Checks the fields that identify a document. With `sparse`, they have to be there.
+///
+/// # Errors
+/// 51185 for an array, 51132 for a path through one, or for a field that has to be there.
+pub fn check_on(doc: Doc<'_>, on: &[Path], sparse: bool) -> Result<()> {
+    for path in on {
+        let field = path.as_str();
+        let wrong = |code, why: &str| {
+            let why = format!("$merge write error: 'on' field '{field}' cannot {why}");
+            Err(Error::location(code, why))
+        };
+        match path.get_exact(doc).unwrap_or(Value::Null) {
+            Value::Array(_) => return wrong(51185, "be an array"),
+            v if v.is_nullish() && sparse => {
+                let why = "be missing, null or undefined if supporting index is sparse";
+                return wrong(51132, why);
+            }
+            _ => {}
+        }
+        if path_crosses_array(doc, path) {
+            return wrong(51132, "go through an array");
+        }
+    }
+    Ok(())
 }
 
 /// The document with its fields in the order of their names, `_id` first.
@@ -364,7 +451,7 @@ impl Statement for Merging<'_> {
         };
         let change = Value::Document(change.as_doc());
         let update = Update::parse(change, Doc::EMPTY, &self.writer.ctx)?;
-        let filter = self.writer.identity(doc)?;
+        let filter = self.writer.identity(doc);
         run(&self.writer.statement(filter, &update, self.upsert))
     }
 }

@@ -22,10 +22,14 @@ pub(crate) mod update;
 mod validator;
 mod version;
 
+pub use batch::Batch;
 pub use delete::DeleteStatement;
 pub use find_and_modify::{FindAndModifyOutcome, FindAndModifyRequest};
 pub use insert::{Documents, InsertOptions};
+pub use merge::{MergeRequest, Merged, check_on, with_id};
+pub use out::HalfWritten;
 pub use outcome::{BulkOutcome, WriteError};
+pub use temporary::TEMPORARY;
 pub use update::UpdateStatement;
 pub use validator::Log as ValidationLog;
 pub(crate) use validator::Validators;

@@ -306,6 +306,11 @@ fn write_bound(
     done: &mut Done,
 ) -> Result<()> {
     let mut slices = Slices::new(&engine.store, op, collection);
+    // Ranges that went after a part of it is done would be done twice, or not at all.
+    let _still = match write.multi && op.is_of_router() && op.transaction().is_none() {
+        true => Some(engine.store.keep_still(collection, &**op)?),
+        false => None,
+    };
     if write.turn.is_some() {
         slices = slices.only_try();
     }

@@ -11,7 +11,7 @@
 use crate::operation::{OpContext, Retry, Statements};
 use bytes::Bytes;
 use muniment_query::Interrupt;
-use muniment_storage::{Busy, Collection, CommitId, Staged, Store, WriteUnit};
+use muniment_storage::{Busy, Collection, CommitId, Staged, Store, Timestamp, WriteUnit};
 use muniment_value::{Result, Value};
 use std::sync::Arc;
 
@@ -81,6 +81,13 @@ impl<'e, T: Tally> Slices<'e, T> {
                     unit
                 }
             });
+            // From here on the collection's ranges stay.
+            self.op.check_seen(&self.collection, Timestamp::MAX)?;
+            if let (Some(ranges), Some(unit)) =
+                (self.op.ranges_of(&self.collection), &mut self.unit)
+            {
+                unit.within(ranges);
+            }
         }
         match &mut self.unit {
             Some(unit) => Ok(unit),

@@ -4,7 +4,7 @@ use muniment_query::NeverInterrupted;
 use muniment_storage::Store;
 
 /// The prefix of the names that `$out` gives to half-written collections.
-pub(crate) const TEMPORARY: &str = "tmp.agg_out.";
+pub const TEMPORARY: &str = "tmp.agg_out.";
 
 /// Drops the collections that `$out` or convertToCapped left half-written when the process ended.
 pub(crate) fn drop_temporary(store: &Store) {

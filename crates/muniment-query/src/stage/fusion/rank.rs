@@ -22,7 +22,7 @@ pub(crate) const SPEC: Spec = Spec {
         not_first: 10_170_100,
         ..Place::SOURCE
     },
-    spread: Spread::Alone,
+    spread: Spread::Around,
     rights: Rights::Also(|operand, right| {
         let input = operand.as_doc().and_then(|d| d.get_doc("input"));
         let pipelines = input.and_then(|d| d.get_doc("pipelines"));

@@ -1,5 +1,7 @@
 //! What a run came to.
 
+use super::seeds::Counted;
+
 /// What a run came to.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Course {
@@ -36,34 +38,10 @@ pub struct Course {
     pub trace: u64,
 }
 
-impl Course {
-    /// What has to happen in some seed.
-    pub fn figures(&self) -> [(&'static str, u64); 20] {
-        [
-            ("elections", self.elections),
-            ("committed", self.committed),
-            ("acknowledged", self.acknowledged),
-            ("given up", self.given_up),
-            ("crashes", self.crashes),
-            ("falls", self.falls),
-            ("retries", self.retries),
-            ("restarts", self.restarts),
-            ("reads", self.reads),
-            ("flushes", self.flushes),
-            ("configs", self.configs),
-            ("disk faults", self.disk_faults),
-            ("gathering", self.gathering),
-            ("unsynced", self.unsynced),
-            ("drawn", self.drawn),
-            ("emptied", self.emptied),
-            ("filled", self.filled),
-            ("locked", self.locked),
-            ("set aside", self.set_aside),
-            ("copied", self.copied),
-        ]
-    }
+impl Course {}
 
-    pub fn add(&mut self, c: &Course) {
+impl Counted for Course {
+    fn add(&mut self, c: &Course) {
         self.elections += c.elections;
         self.committed += c.committed;
         self.acknowledged += c.acknowledged;
@@ -85,5 +63,30 @@ impl Course {
         self.set_aside += c.set_aside;
         self.copied += c.copied;
         self.steps += c.steps;
+    }
+
+    fn figures(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("elections", self.elections),
+            ("committed", self.committed),
+            ("acknowledged", self.acknowledged),
+            ("given up", self.given_up),
+            ("crashes", self.crashes),
+            ("falls", self.falls),
+            ("retries", self.retries),
+            ("restarts", self.restarts),
+            ("reads", self.reads),
+            ("flushes", self.flushes),
+            ("configs", self.configs),
+            ("disk faults", self.disk_faults),
+            ("gathering", self.gathering),
+            ("unsynced", self.unsynced),
+            ("drawn", self.drawn),
+            ("emptied", self.emptied),
+            ("filled", self.filled),
+            ("locked", self.locked),
+            ("set aside", self.set_aside),
+            ("copied", self.copied),
+        ]
     }
 }

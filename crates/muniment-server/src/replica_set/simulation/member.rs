@@ -5,7 +5,7 @@ use super::hands::Hands;
 use super::random::{Random, SimClock, Time};
 use crate::connections::ConnShared;
 use crate::context::{ConnLocal, Request};
-use crate::options::ServerOptions;
+use crate::options::{ClusterRole, ServerOptions};
 use crate::replica_set::host_of;
 use crate::request::{self, Caller};
 use crate::server::{open_state, open_storage, parameters_of};
@@ -42,18 +42,34 @@ pub fn config(n: usize, random: &mut Random) -> SetConfig {
     for i in 0..n {
         let priority = random.pick(&[1, 1, 1, 2]);
         members.push(muniment_value::doc! {
-            "_id": i as i32, "host": format!("localhost:{}", PORT + i as u16), "priority": priority,
+            "_id": i as i32, "host": host(i), "priority": priority,
         });
     }
+    config_of(SET, members, ELECTION_MS)
+}
+
+fn config_of(set: &str, members: muniment_value::ArrayBuf, election_ms: i64) -> SetConfig {
     let d = muniment_value::doc! {
-        "_id": SET, "version": 1, "term": 0, "members": members,
+        "_id": set, "version": 1, "term": 0, "members": members,
         "settings": muniment_value::doc! {
-            "electionTimeoutMillis": ELECTION_MS,
+            "electionTimeoutMillis": election_ms,
             "heartbeatIntervalMillis": 200,
             "replicaSetId": muniment_value::Value::ObjectId([7; 12]),
         },
     };
     SetConfig::parse(d.as_doc()).unwrap()
+}
+
+/// The address of the member with this number.
+pub fn host(number: usize) -> String {
+    format!("localhost:{}", PORT + number as u16)
+}
+
+/// The set that a member is of.
+#[derive(Clone)]
+pub struct Of {
+    pub set: String,
+    pub role: ClusterRole,
 }
 
 /// What a member has while its process lives.
@@ -68,6 +84,7 @@ pub struct Running {
 
 pub struct Member {
     pub number: usize,
+    of: Of,
     pub disk: SimDisk,
     pub clock: Arc<SimClock>,
     pub running: Option<Running>,
@@ -85,8 +102,23 @@ pub struct Member {
 
 impl Member {
     pub fn new(number: usize, time: &Arc<Time>, random: &mut Random, bugs: Bugs) -> Member {
+        let of = Of {
+            set: SET.to_string(),
+            role: ClusterRole::None,
+        };
+        Member::of(of, number, (time, random), bugs)
+    }
+
+    /// A member of a set.
+    pub fn of(
+        of: Of,
+        number: usize,
+        (time, random): (&Arc<Time>, &mut Random),
+        bugs: Bugs,
+    ) -> Member {
         Member {
             number,
+            of,
             disk: SimDisk::new(),
             clock: Arc::new(SimClock {
                 time: time.clone(),
@@ -172,7 +204,8 @@ impl Member {
 
     fn options(&self) -> ServerOptions {
         ServerOptions {
-            replica_set: Some(SET.to_string()),
+            replica_set: Some(self.of.set.clone()),
+            role: self.of.role.clone(),
             // Segments of the log are small, too.
             cache_bytes: Some(16 << 10),
             machine: Machine {
@@ -196,6 +229,16 @@ impl Member {
         let (hands, state) = self.open(random)?;
         let host = host_of(&state);
         initiate::begin(set_of(&state), &host, config(1, random), None)?;
+        self.drive(hands, state)
+    }
+
+    /// Begins one that initiates a set of a cluster, of which it is the only member. It looks at the clock less often.
+    pub fn initiate_alone(&mut self, random: &mut Random) -> Result<()> {
+        self.disk.create_dir(&Member::path())?;
+        let (hands, state) = self.open(random)?;
+        let own = muniment_value::doc! { "_id": 0, "host": host(self.number) };
+        let config = config_of(&self.of.set, muniment_value::array![own], 10 * ELECTION_MS);
+        initiate::begin(set_of(&state), &host_of(&state), config, None)?;
         self.drive(hands, state)
     }
 
@@ -269,6 +312,11 @@ impl Member {
     /// The power has failed in the middle of something.
     pub fn fell(&self) -> bool {
         self.fell.load(SeqCst)
+    }
+
+    /// What [`Member::fell`] reads while the process lives.
+    pub fn falls(&self) -> Arc<AtomicBool> {
+        self.fell.clone()
     }
 
     /// Kills the process. What was written stays if only the `process` is killed; otherwise the power fails.
@@ -379,7 +427,7 @@ fn set_of(state: &ServerState) -> &Arc<ReplicaSet> {
 }
 
 /// A connection on which nothing is ever sent.
-fn connection() -> Arc<ConnShared> {
+pub(crate) fn connection() -> Arc<ConnShared> {
     let (stream, _) = UnixStream::pair().unwrap();
     let stream = Arc::new(Stream::Unix(stream));
     // The other end is dropped: nothing ever comes or goes here.

@@ -26,17 +26,18 @@
 )]
 
 mod ask;
-mod bugs;
+pub(crate) mod bugs;
 mod clients;
 mod course;
 mod faults;
 mod fill;
-mod hands;
+pub(crate) mod hands;
 mod locks;
-mod member;
+pub(crate) mod member;
 mod network;
 mod oracle;
-mod random;
+pub(crate) mod random;
+pub(crate) mod seeds;
 mod sim;
 mod upkeep;
 
@@ -46,12 +47,9 @@ use course::Course;
 use member::Member;
 use muniment_member::Request;
 use muniment_op::question;
-use parking_lot::Mutex;
 use random::{Random, Time};
+use seeds::{first_to_find, run_seeds};
 use sim::Sim;
-use std::collections::BTreeMap;
-use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 /// Runs a seed, in a thread with a stack like that of a connection.
 fn run(seed: u64, bugs: Bugs) -> Result<Course, String> {
@@ -61,56 +59,10 @@ fn run(seed: u64, bugs: Bugs) -> Result<Course, String> {
     run.unwrap_or_else(|_| Err("a panic, see above".into()))
 }
 
-/// Runs seeds, two at a time; of those that fail the lowest is reported, with how to run it again.
-fn run_all(seeds: Range<u64>) {
-    let all: Mutex<BTreeMap<u64, Result<Course, String>>> = Mutex::default();
-    let (next, failed) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
-    std::thread::scope(|s| {
-        for _ in 0..2 {
-            s.spawn(|| {
-                while !failed.load(SeqCst) {
-                    let seed = next.fetch_add(1, SeqCst);
-                    if !seeds.contains(&seed) {
-                        return;
-                    }
-                    let course = run(seed, Bugs::default());
-                    failed.fetch_or(course.is_err(), SeqCst);
-                    all.lock().insert(seed, course);
-                }
-            });
-        }
-    });
-    let mut sum = Course::default();
-    for (seed, course) in all.into_inner() {
-        match course {
-            Ok(c) => sum.add(&c),
-            Err(why) => panic!(
-                "seed {seed}: {why}\nrun it again: MUNIMENT_SEED={seed} cargo test -p muniment-server --lib simulate_sets"
-            ),
-        }
-    }
-    println!("seeds {seeds:?}: {sum:?}");
-    if seeds.end - seeds.start >= 100 {
-        let never = sum.figures().into_iter().find(|(_, n)| *n == 0);
-        assert!(never.is_none(), "it never happened: {never:?}");
-    }
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 #[test]
 fn simulate_sets() {
-    if let Some(seed) = number("MUNIMENT_SEED") {
-        return run_all(seed..seed + 1);
-    }
-    let seeds = match std::env::var_os("MUNIMENT_LONG") {
-        Some(_) => 10_000,
-        // Some 50 s on two cores, unoptimised.
-        None => 200,
-    };
-    run_all(0..number("MUNIMENT_SEEDS").unwrap_or(seeds));
+    // Some 50 s on two cores, unoptimised.
+    run_seeds("simulate_sets", 200, |seed| run(seed, Bugs::default()));
 }
 
 /// Whenever the power fails while a set is initiated, afterwards there is a set that takes writes, or none
@@ -173,19 +125,17 @@ fn a_seed_runs_the_same_twice() {
     }
 }
 
-/// The first seed from `first` on that finds a bug, and nothing without it.
-fn first_to_find(bugs: Bugs, first: u64) -> Option<(u64, String)> {
-    let mut found = (first..first + 1000).filter_map(|seed| Some((seed, run(seed, bugs).err()?)));
-    found.find(|(seed, _)| run(*seed, Bugs::default()).is_ok())
-}
-
 fn is_found(name: &str, bugs: Bugs) {
     is_found_from(name, bugs, 0);
 }
 
 /// As above, from a seed on that is shortly before one which finds the bug.
 fn is_found_from(name: &str, bugs: Bugs, first: u64) {
-    let found = first_to_find(bugs, first);
+    let found = first_to_find(
+        first,
+        |seed| run(seed, bugs),
+        |seed| run(seed, Bugs::default()),
+    );
     let (seed, why) = found.unwrap_or_else(|| panic!("{name}: not found in 1000 seeds"));
     let why = why.lines().next().unwrap_or_default();
     println!("{name}: found at seed {seed}: {why}");

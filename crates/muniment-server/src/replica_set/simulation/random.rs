@@ -63,6 +63,12 @@ impl Time {
         at.saturating_duration_since(self.base).as_micros() as u64
     }
 
+    /// The same, of a time that is not before this one.
+    pub fn of_up(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.base).as_nanos();
+        since.div_ceil(1000) as u64
+    }
+
     pub fn go_to(&self, now: u64) {
         self.now.store(now, SeqCst);
     }
@@ -76,7 +82,7 @@ pub struct SimClock {
 }
 
 /// Some day.
-const DAY_MS: i64 = 1_800_000_000_000;
+pub const DAY_MS: i64 = 1_800_000_000_000;
 
 impl Clock for SimClock {
     fn now_ms(&self) -> i64 {

@@ -1,19 +1,26 @@
 //! aggregate over sharded collections.
 
-use super::host::{Around, no_output};
-use super::pipeline::{Whole, over, read_by, shards_of};
-use super::remote::{Remote, Terms};
-use super::{OnSet, Repeats, all_of, broadcast, gather, is_stale, to_one, view, with_terms};
+use super::host::Around;
+use super::output::no_replacing;
+use super::pipeline::{Whole, over, over_whole, read_by, shards_of};
+use super::remote::{Output, Remote, Terms};
+use super::whole::{bring_home, track_and_move};
+use super::{
+    OnSet, Repeats, broadcast, collation_in, gather, is_stale, time_of_read, to_one, view,
+    with_terms,
+};
 use crate::commands::cursor_reply::limits;
 use crate::context::CommandContext;
 use crate::router::Router;
-use crate::router::place::{OF_CONFIG, is_of_router, set_of};
+use crate::router::place::{OF_CONFIG, first_stage, is_of_router, set_of};
 use crate::router::relay::database;
+use crate::router::streams;
 use crate::router::tables::Known;
 use bytes::Bytes;
 use muniment_exec::{BatchLimits, Cursor};
+use muniment_query::stage::change_stream;
 use muniment_query::{DocStream, Pipeline};
-use muniment_value::{ArrayBuf, Collation, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, doc};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -25,6 +32,43 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     if is_of_router(cx.request.body) {
         return (cx.spec.run)(cx);
     }
+    if first_stage(cx.request.body) == change_stream::NAME {
+        return streams::open(cx, router);
+    }
+    let into = target(cx);
+    at_home(cx, router, into.as_ref(), |cx| repeated(cx, router))
+}
+
+/// Runs a command. If it replaces a collection that is not on the shard of its database, that is brought there before,
+/// and goes back to its own shard with the results, if it can.
+///
+/// # Errors
+/// Those of the command.
+pub fn at_home<'c>(
+    cx: &mut CommandContext<'c>,
+    router: &Router,
+    into: Option<&Into>,
+    run: impl FnOnce(&mut CommandContext<'c>) -> Result<()>,
+) -> Result<()> {
+    let explained = cx.request.body.get("explain").is_some_and(|v| v.truthy());
+    let replaced = into.filter(|into| into.replaces && !explained);
+    let Some(into) = replaced else {
+        return run(cx);
+    };
+    let known = router.tables.of(&**cx.op, router, &into.ns)?;
+    let Some(known) = known.filter(|known| known.collection.unsplittable) else {
+        return run(cx);
+    };
+    let shard = known.all().first().copied().unwrap_or(0);
+    bring_home(cx, router, &into.ns)?;
+    let done = run(cx);
+    // The results are there anyway.
+    let _ = track_and_move(cx, router, &into.ns, known.table.shard_name(shard));
+    done
+}
+
+/// Runs aggregate, again if shards and router differ.
+fn repeated(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let begun = cx.reply.buffer().len();
     let mut repeats = Repeats::new();
     // A view that the pipeline reads is over a sharded collection, which its shard has found out.
@@ -58,18 +102,21 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router, below: bool) -> Result<
     if !OF_CONFIG.contains(&cx.db()) {
         if !cx.collection_name().is_empty() {
             known = router.tables.of(&**cx.op, router, cx.ns())?;
+            if let Some(time) = time_of_read(cx) {
+                known = known.map(|k| k.at(&**cx.op, router, time)).transpose()?;
+            }
         }
         for name in &others {
             let ns = format!("{}.{name}", cx.db());
             any |= router.tables.of(&**cx.op, router, &ns)?.is_some();
         }
     }
-    if let Some(ns) = target(cx)
-        && router.tables.of(&**cx.op, router, &ns)?.is_some()
-    {
-        return Err(no_output());
-    }
-    if known.is_none() && !any && (others.is_empty() || !below) {
+    let elsewhere = match target(cx) {
+        Some(into) => into.is_elsewhere(cx, router)?,
+        None => false,
+    };
+    let on_shards = known.is_some() || any || (!others.is_empty() && below);
+    if !on_shards && !elsewhere {
         return database(cx, router);
     }
     if cx.args.bool("explain", false) {
@@ -80,8 +127,10 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router, below: bool) -> Result<
             "The 'cursor' option is required, except for aggregate with the explain argument",
         ));
     }
-    if (cx.spec.writes_output)(cx.request.body) {
-        return Err(no_output());
+    let writes = (cx.spec.writes_output)(cx.request.body);
+    let first = limits(cx.args.doc("cursor"), BatchLimits::FIRST)?;
+    if !on_shards {
+        return over_whole(cx, router, pipeline, first);
     }
     if let Some(known) = &known
         && reports_shards(pipeline)
@@ -90,6 +139,7 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router, below: bool) -> Result<
     }
     if let Some(known) = &known
         && others.is_empty()
+        && !writes
         && let [one] = shards_of(cx, known, pipeline).as_slice()
     {
         return to_one(cx, router, known, *one);
@@ -100,11 +150,79 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router, below: bool) -> Result<
     let whole = Whole {
         collection: cx.collection_name(),
         pipeline,
-        collation: cx.args.doc("collation"),
-        limits: limits(cx.args.doc("cursor"), BatchLimits::FIRST)?,
+        collation: collation_in(cx.request.body),
+        limits: first,
         single: false,
     };
     over(cx, router, known.as_deref(), &whole)
+}
+
+/// The collection that a pipeline writes to.
+pub struct Into {
+    /// Its full name.
+    pub ns: String,
+    /// Its documents are replaced.
+    pub replaces: bool,
+}
+
+impl Into {
+    /// That of a stage, if it writes; `own` is the pipeline's database.
+    pub fn of(stage: Doc<'_>, own: &str) -> Option<Into> {
+        let last = stage.first()?;
+        let (operand, name) = (last.value().as_doc(), last.value().as_str());
+        let (db, name) = match last.name() {
+            "$out" => match operand {
+                Some(d) => (d.get_str("db"), d.get_str("coll")),
+                None => (None, name),
+            },
+            "$merge" => match operand.map(|d| d.get("into")) {
+                Some(Some(Value::Document(d))) => (d.get_str("db"), d.get_str("coll")),
+                Some(into) => (None, into.and_then(|v| v.as_str())),
+                None => (None, name),
+            },
+            _ => return None,
+        };
+        let db = db.filter(|db| !db.is_empty()).unwrap_or(own);
+        Some(Into {
+            ns: format!("{db}.{}", name?),
+            replaces: last.name() == "$out",
+        })
+    }
+
+    /// Whether it is on another shard than the command's database, or may be.
+    ///
+    /// # Errors
+    /// 28769 for `$out` into a divided collection; 20 IllegalOperation for what the configuration's set would write.
+    pub fn is_elsewhere(&self, cx: &CommandContext<'_>, router: &Router) -> Result<bool> {
+        let (db, _) = self.ns.split_once('.').unwrap_or_default();
+        // The shard has an error for these, and for names that are none.
+        let of_server = |db: &str| OF_CONFIG.contains(&db) || db == "local";
+        if of_server(db) || !is_name(db) {
+            return Ok(false);
+        }
+        if of_server(cx.db()) {
+            return Err(Error::new(
+                Code::IllegalOperation,
+                format!(
+                    "results of a pipeline in {} do not go to another database yet",
+                    cx.db()
+                ),
+            ));
+        }
+        match router.tables.of(&**cx.op, router, &self.ns)? {
+            Some(known) if self.replaces && !known.collection.unsplittable => {
+                Err(no_replacing(&known))
+            }
+            Some(_) => Ok(true),
+            None if db == cx.db() => Ok(false),
+            None => Ok(set_of(cx, router, db)?.name != set_of(cx, router, cx.db())?.name),
+        }
+    }
+}
+
+/// Whether a database may have this name.
+fn is_name(db: &str) -> bool {
+    !db.is_empty() && db.len() < 64 && !db.contains(['/', '\\', ' ', '"', '$', '\0'])
 }
 
 /// Whether a pipeline begins with what each shard tells of itself.
@@ -123,18 +241,19 @@ fn of_each_shard(cx: &mut CommandContext<'_>, router: &Router, known: &Known) ->
     let mut ctx = cx.engine().context(
         cx.op,
         cx.args.doc("let").unwrap_or(Doc::EMPTY),
-        Collation::parse_some(cx.args.doc("collation"))?,
+        Collation::parse_some(collation_in(cx.request.body))?,
     )?;
     ctx.db = cx.db().to_string();
     ctx.collection = cx.collection_name().to_string();
     let rest = Pipeline::parse(rest.as_doc(), &ctx)?;
-    let shards = all_of(known);
+    let shards = known.all();
     let body = doc! { "aggregate": cx.collection_name(), "pipeline": first, "cursor": doc! {} };
     let replies = broadcast(cx, router, known, &shards, with_terms(cx, body).as_doc())?;
     let limits = limits(cx.args.doc("cursor"), BatchLimits::FIRST)?;
     let allow_disk_use = cx.args.get("allowDiskUse").map(|v| v.truthy());
+    let output = Arc::new(Output::of(cx));
     let cursor = Cursor::over(cx.ns(), cx.op, false, |on| {
-        let terms = Terms::new(cx, &on);
+        let terms = Terms::new(cx, &on).with_output(&output);
         let mut parts = VecDeque::new();
         for (shard, reply) in shards.iter().zip(&replies) {
             let name = known.table.shard_name(*shard).to_string();
@@ -145,7 +264,7 @@ fn of_each_shard(cx: &mut CommandContext<'_>, router: &Router, known: &Known) ->
             &Around::runtime(&terms, allow_disk_use),
         )
     })?;
-    cx.first_batch(cursor, limits)
+    output.guard(cx.first_batch(cursor, limits))
 }
 
 /// Documents of shards, with the shards' names.
@@ -166,23 +285,9 @@ impl DocStream for Named {
 }
 
 /// The collection that the last stage writes to.
-fn target(cx: &CommandContext<'_>) -> Option<String> {
+fn target(cx: &CommandContext<'_>) -> Option<Into> {
     let stages = cx.request.body.get_array("pipeline")?;
-    let last = stages.values().last()?.as_doc()?.first()?;
-    let (operand, name) = (last.value().as_doc(), last.value().as_str());
-    let (db, name) = match last.name() {
-        "$out" => match operand {
-            Some(d) => (d.get_str("db"), d.get_str("coll")),
-            None => (None, name),
-        },
-        "$merge" => match operand.and_then(|d| d.get("into")) {
-            Some(Value::Document(d)) => (d.get_str("db"), d.get_str("coll")),
-            Some(v) => (None, v.as_str()),
-            None => (None, name),
-        },
-        _ => return None,
-    };
-    Some(format!("{}.{}", db.unwrap_or(cx.db()), name?))
+    Into::of(stages.values().last()?.as_doc()?, cx.db())
 }
 
 /// Has the shards of other collections take part in the client's transaction, before stages read there.
@@ -191,7 +296,7 @@ fn take_part(cx: &CommandContext<'_>, router: &Router, names: &[String]) -> Resu
         let ns = format!("{}.{name}", cx.db());
         let sets: Vec<OnSet> = match router.tables.of(&**cx.op, router, &ns)? {
             Some(known) => {
-                let shards = all_of(&known).into_iter();
+                let shards = known.all().into_iter();
                 let sets = shards.map(|s| Ok((Arc::clone(known.set(s)?), known.versions(s))));
                 sets.collect::<Result<_>>()?
             }

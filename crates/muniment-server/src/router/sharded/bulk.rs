@@ -4,12 +4,13 @@
 //! and what the shards say of each is put together. The invariant is the same, too.
 
 use super::choose::{ATTEMPTS, Chosen, Wanted, choose, executed, narrowed, too_often};
+use super::done_ranges::DoneRanges;
 use super::relocate::{self, Change, Outcome};
 use super::remote::{Remote, Terms};
 use super::spread::{Owned, StatementIds};
 use super::upsert::{Upsert, place as place_upsert, with_filter, without};
 use super::writes::{Aim, Goes, worse};
-use super::{PRIMARY, Repeats, ask_parts, is_stale};
+use super::{PRIMARY, Repeats, ask_parts, collation_in, is_stale};
 use crate::context::CommandContext;
 use crate::router::forward::{Beside, Part};
 use crate::router::place::{OF_CONFIG, set_of};
@@ -56,7 +57,7 @@ struct Bulk<'a> {
     pending: BTreeSet<usize>,
     done: Done,
     /// The shards that have done their part of an operation for all.
-    did: BTreeSet<(usize, String)>,
+    did: DoneRanges,
     known: BTreeMap<&'a str, Option<Arc<Known>>>,
 }
 
@@ -110,7 +111,7 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<Option<Done>>
             results: BTreeMap::new(),
             concern: None,
         },
-        did: BTreeSet::new(),
+        did: DoneRanges::default(),
         known,
     };
     bulk.all(cx, router)?;
@@ -172,7 +173,7 @@ impl<'a> Bulk<'a> {
             Some(document) => Aim::Insert(document),
             None => Aim::Change {
                 filter: doc.get_doc("filter").unwrap_or(Doc::EMPTY),
-                collation: doc.get_doc("collation"),
+                collation: collation_in(doc),
                 update: doc.get("updateMods"),
                 upsert: is("upsert"),
                 multi: is("multi"),
@@ -180,6 +181,8 @@ impl<'a> Bulk<'a> {
         };
         let set = |shard: usize| known.set(shard).map(Arc::clone);
         Ok(match super::writes::goes(cx, known, &aim) {
+            // What is done already is not done again.
+            Goes::To(shard) if self.did.any(place) => Way::ToAll(vec![(shard, set(shard)?)]),
             Goes::To(shard) => Way::To(set(shard)?),
             Goes::ToAll(shards) => {
                 let sets = shards.into_iter().map(|shard| Ok((shard, set(shard)?)));
@@ -212,11 +215,8 @@ impl<'a> Bulk<'a> {
         groups
     }
 
-    /// What a set is to expect of all collections of the command; `None` for the configuration's, which is no shard.
-    fn versions(&self, router: &Router, set: &SetPool) -> Option<DocBuf> {
-        if set.name == router.config.name {
-            return None;
-        }
+    /// What a set is to expect of all collections of the command.
+    fn versions(&self, set: &SetPool) -> DocBuf {
         let mut versions = DocBuf::new();
         for known in self.known.values().flatten() {
             let shard = known.sets.iter().position(|s| s.name == set.name);
@@ -224,7 +224,7 @@ impl<'a> Bulk<'a> {
                 versions.append_all(known.versions(shard).as_doc());
             }
         }
-        Some(versions)
+        versions
     }
 
     fn send(
@@ -245,11 +245,7 @@ impl<'a> Bulk<'a> {
                 .filter_map(|p| self.ops.get(*p))
                 .map(|o| o.id)
                 .collect();
-            made.push((
-                docs,
-                command(cx, self.ordered, &ids),
-                self.versions(router, set),
-            ));
+            made.push((docs, command(cx, self.ordered, &ids), self.versions(set)));
         }
         let parts = groups
             .values()
@@ -259,7 +255,7 @@ impl<'a> Bulk<'a> {
                 db: "admin",
                 body: body.as_doc(),
                 beside: Beside::These("ops", docs),
-                versions: versions.as_ref().map(|v| v.as_doc()),
+                versions: Some(versions.as_doc()),
                 reach: PRIMARY,
             });
         let parts: Vec<_> = parts.collect();
@@ -334,6 +330,21 @@ impl<'a> Bulk<'a> {
         self.count(&[1, 0, 0, 0, 0, 0]);
     }
 
+    /// The shards that have something left to do of an operation for all, with what they are to expect.
+    fn left<'s>(
+        &self,
+        place: usize,
+        (known, sets): (&Known, &'s [(usize, Arc<SetPool>)]),
+    ) -> Result<Vec<(usize, &'s Arc<SetPool>, DocBuf)>> {
+        let mut left = Vec::new();
+        for (shard, set) in sets {
+            let versions = self.versions(set);
+            let to_do = self.did.left(place, known, *shard)?;
+            left.extend(to_do.limits(versions, known.ns()).map(|v| (*shard, set, v)));
+        }
+        Ok(left)
+    }
+
     fn send_to_all(
         &mut self,
         cx: &CommandContext<'_>,
@@ -346,28 +357,26 @@ impl<'a> Bulk<'a> {
         let plain = without(op.doc.as_doc());
         let docs = [plain.as_doc()];
         let body = command(cx, true, &[]);
-        let left: Vec<&Arc<SetPool>> = (sets.iter().map(|(_, set)| set))
-            .filter(|set| !self.did.contains(&(place, set.name.clone())))
-            .collect();
-        let versions: Vec<Option<DocBuf>> =
-            left.iter().map(|set| self.versions(router, set)).collect();
-        let parts = left.iter().zip(&versions).map(|(set, versions)| Part {
+        let known = self.known.get(op.ns).and_then(Option::as_ref);
+        let known = known.map(Arc::clone).ok_or_else(lost)?;
+        let left = self.left(place, (&known, sets))?;
+        let parts = left.iter().map(|(_, set, versions)| Part {
             set,
             db: "admin",
             body: body.as_doc(),
             beside: Beside::These("ops", &docs),
-            versions: versions.as_ref().map(|v| v.as_doc()),
+            versions: Some(versions.as_doc()),
             reach: PRIMARY,
         });
         let parts: Vec<_> = parts.collect();
         let mut ends: Option<Error> = None;
         let replies = ask_parts(cx, router, &parts);
-        for (reply, set) in replies.into_iter().zip(left) {
+        for (reply, (shard, set, _)) in replies.into_iter().zip(&left) {
             let before = self.done.results.remove(&place);
             let taken = reply.and_then(|reply| self.take(cx, set, &reply, &[place]));
             match taken {
                 Ok(()) => {
-                    self.did.insert((place, set.name.clone()));
+                    self.did.did(place, &known, *shard)?;
                 }
                 Err(e) => ends = Some(worse(cx, ends, e)),
             }
@@ -378,6 +387,8 @@ impl<'a> Bulk<'a> {
         }
         self.uncount_errors();
         if let Some(e) = ends {
+            // One shard has done its part, but not each of them.
+            self.pending.insert(place);
             return Err(e);
         }
         let result = self.done.results.get(&place).map(|d| d.as_doc());
@@ -443,13 +454,13 @@ impl<'a> Bulk<'a> {
         body: &DocBuf,
     ) -> Result<()> {
         let (set, docs) = (known.set(shard)?, [doc]);
-        let versions = self.versions(router, set);
+        let versions = self.versions(set);
         let part = Part {
             set,
             db: "admin",
             body: body.as_doc(),
             beside: Beside::These("ops", &docs),
-            versions: versions.as_ref().map(|v| v.as_doc()),
+            versions: Some(versions.as_doc()),
             reach: PRIMARY,
         };
         let reply = ask_parts(cx, router, &[part]).pop().ok_or_else(lost)??;
@@ -472,7 +483,7 @@ impl<'a> Bulk<'a> {
             update: doc.get("updateMods").unwrap_or(Value::Null),
             array_filters: doc.get_array("arrayFilters").unwrap_or(Doc::EMPTY),
             variables: variables.unwrap_or(Doc::EMPTY),
-            collation: doc.get_doc("collation"),
+            collation: collation_in(doc),
         };
         match place_upsert(cx, known, &upsert) {
             Ok((shard, filter)) => send(self, shard, with_filter(doc, "filter", filter).as_doc()),
@@ -511,7 +522,7 @@ impl<'a> Bulk<'a> {
         let wanted = Wanted {
             filter: doc.get_doc("filter").unwrap_or(Doc::EMPTY),
             sort: doc.get_doc("sort"),
-            collation: doc.get_doc("collation"),
+            collation: collation_in(doc),
             variables: cx.args.doc("let"),
         };
         let update = doc

@@ -1,17 +1,18 @@
 //! Commands that change or show a sharded collection as a whole: they go to all shards that have it.
 
-use super::place::homes;
-use super::{all_of, ask_parts, is_stale, shard, to_one};
+use super::place::{homes, stored};
+use super::{ask_parts, is_stale, shard, to_one};
 use crate::context::CommandContext;
 use crate::router::Router;
-use crate::router::catalog::read;
-use crate::router::forward::{Beside, Part, reach};
+use crate::router::configuration::read;
+use crate::router::forward::{Beside, Part, reach, run};
 use crate::router::relay::database;
-use crate::router::tables::Known;
+use crate::router::tables::{Known, SERIES_FIELDS};
 use crate::sets::Reply;
+use crate::uuid::uuid_value;
 use muniment_exec::Expected;
 use muniment_shard::Version;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, array, doc};
 use muniment_wire::client;
 use std::sync::Arc;
 
@@ -62,7 +63,7 @@ pub fn create_indexes(
         let unique = index.get("unique").is_some_and(|v| v.truthy());
         let key = index.get_doc("key").unwrap_or(Doc::EMPTY);
         let of_ids = key.iter().count() == 1 && key.get("_id").is_some();
-        if unique && !of_ids && !known.key.begins_index(key) {
+        if unique && !of_ids && !known.collection.unsplittable && !known.key.begins_index(key) {
             return Err(Error::new(
                 Code::CannotCreateIndex,
                 format!(
@@ -76,12 +77,41 @@ pub fn create_indexes(
     everywhere(cx, router, known)
 }
 
+/// As [`everywhere`], for `collMod`: the configuration has the options of a time series, too.
+///
+/// # Errors
+/// The first shard's that fails; those of the configuration's set.
+pub fn coll_mod(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
+    everywhere(cx, router, known)?;
+    if cx.args.doc("timeseries").is_none() {
+        return Ok(());
+    }
+    let one = known.all().first().copied().unwrap_or(0);
+    let held = stored(cx, router, known.set(one)?, known.ns())?;
+    let Some(series) = held.as_ref().and_then(|held| held.series()) else {
+        return Ok(());
+    };
+    let mut set = DocBuf::new();
+    set.append(SERIES_FIELDS, series);
+    let of = doc! { "_id": known.ns(), "uuid": uuid_value(&known.collection.generation.uuid) };
+    let update = doc! { "q": of, "u": doc! { "$set": set } };
+    let command = doc! {
+        "update": "collections", "updates": array![update],
+        "writeConcern": doc! { "w": "majority" },
+    };
+    run(&**cx.op, router, &router.config, "config", &command, true)?;
+    router
+        .tables
+        .refresh(&**cx.op, router, known.ns())
+        .map(std::mem::drop)
+}
+
 /// Runs a command on one shard that has chunks, and passes its reply back.
 ///
 /// # Errors
 /// The shard's.
 pub fn anywhere(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
-    let one = all_of(known).first().copied().unwrap_or(0);
+    let one = known.all().first().copied().unwrap_or(0);
     to_one(cx, router, known, one)
 }
 
@@ -107,8 +137,15 @@ pub fn drop_database(cx: &mut CommandContext<'_>, router: &Router) -> Result<()>
     let within = doc! { "_id": doc! { "$gte": begins, "$lt": after } };
     for d in read(&**cx.op, router, "collections", within)? {
         let ns = d.as_doc().get_str("_id").unwrap_or_default();
-        if let Some(known) = router.tables.refresh(&**cx.op, router, ns)? {
-            shard::drop_sharded(cx, router, &known)?;
+        while let Some(known) = router.tables.refresh(&**cx.op, router, ns)? {
+            match shard::drop_sharded(cx, router, &known) {
+                // Another router has dropped it, and perhaps made it again.
+                Err(e) if is_stale(&e) => {}
+                other => {
+                    other?;
+                    break;
+                }
+            }
         }
     }
     database(cx, router)

@@ -2,15 +2,16 @@
 
 use super::pipeline::read_by;
 use super::reads::at_least_one;
-use super::{Repeats, gather, is_stale, reached};
+use super::{Repeats, collation_in, gather, is_stale, reached};
 use crate::context::CommandContext;
 use crate::placement::merging;
 use crate::router::Router;
-use crate::router::place::OF_CONFIG;
+use crate::router::place::{OF_CONFIG, first_stage};
 use crate::router::relay::database;
 use crate::router::tables::Known;
 use crate::sets::Reply;
 use muniment_query::split::{Division, Split, split};
+use muniment_query::stage::change_stream;
 use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, doc, number};
 use std::sync::Arc;
 
@@ -41,6 +42,9 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
         .body
         .get_doc(cx.request.name)
         .unwrap_or(Doc::EMPTY);
+    if first_stage(inner) == change_stream::NAME {
+        return Err(change_stream::not_explained());
+    }
     let name = inner.first().and_then(|e| e.value().as_str());
     let known = match name.filter(|_| !OF_CONFIG.contains(&cx.db())) {
         Some(name) => {
@@ -107,12 +111,7 @@ fn of_shards(
     known: &Arc<Known>,
     inner: Doc<'_>,
 ) -> Result<()> {
-    let shards = at_least_one(reached(
-        cx,
-        known,
-        filter_of(inner),
-        inner.get_doc("collation"),
-    ));
+    let shards = at_least_one(reached(cx, known, filter_of(inner), collation_in(inner)));
     let pipeline = inner.get_array("pipeline").filter(|_| shards.len() > 1);
     let divided = match pipeline {
         Some(pipeline) => divided(cx, known, inner, pipeline)?,
@@ -163,7 +162,7 @@ fn divided(
     pipeline: Doc<'_>,
 ) -> Result<Option<Split>> {
     let own = known.collection.default_collation.as_ref();
-    let collation = inner.get_doc("collation").or(own.map(|d| d.as_doc()));
+    let collation = collation_in(inner).or(own.map(|d| d.as_doc()));
     let let_ = inner.get_doc("let").unwrap_or(Doc::EMPTY);
     let mut ctx = cx
         .engine()
@@ -172,7 +171,7 @@ fn divided(
     (ctx.db, ctx.collection) = (db.to_string(), name.to_string());
     Ok(match split(pipeline, &ctx)? {
         Division::Split(split) => Some(*split),
-        Division::Alone(_) => None,
+        Division::Alone(_) | Division::Router(_) => None,
     })
 }
 

@@ -3,7 +3,7 @@
 use super::host::Around;
 use super::reads::at_least_one;
 use super::remote::{Terms, streams};
-use super::{gather, reached, to_one, told};
+use super::{collation_in, gather, reached, to_one, told};
 use crate::context::CommandContext;
 use crate::placement::merging;
 use crate::router::Router;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// The shards'.
 pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
     let filter = cx.args.doc("filter").unwrap_or(Doc::EMPTY);
-    let shards = at_least_one(reached(cx, known, filter, cx.args.doc("collation")));
+    let shards = at_least_one(reached(cx, known, filter, collation_in(cx.request.body)));
     let wrong = |name: &str| {
         cx.args
             .get(name)
@@ -44,7 +44,7 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> 
             .unwrap_or(0)
             .max(0)
     };
-    let collation = cx.args.doc("collation");
+    let collation = collation_in(cx.request.body);
     let own = known.collection.default_collation.as_ref();
     let collation = Collation::parse_some(collation.or(own.map(|d| d.as_doc())))?;
     let let_ = cx.args.doc("let").unwrap_or(Doc::EMPTY);

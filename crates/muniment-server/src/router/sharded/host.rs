@@ -1,13 +1,16 @@
 //! The database around the stages that a router runs: other collections, wherever they are.
 
-use super::is_stale;
+use super::output::{Merging, Replacing, variables};
 use super::place::view;
 use super::remote::{Remote, Terms};
+use super::{PAUSE, is_stale};
+use crate::namespace;
 use crate::placement::merging;
 use crate::router::forward::{Own, ask_own_of_all};
 use crate::router::tables::Known;
 use crate::router::{Reach, SetPool};
 use bytes::Bytes;
+use muniment_op::sleep_until;
 use muniment_query::split::{Division, split};
 use muniment_query::stage::host::{Host, Join, Writer};
 use muniment_query::stage::merge::MergeSpec;
@@ -16,6 +19,11 @@ use muniment_query::{DocStream, Pipeline, QueryContext, Runtime};
 use muniment_value::path::Path;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// So long a pipeline is repeated because shards and router differ, before the whole command is. The command may also
+/// have a cursor open, and cannot be repeated then.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// See the module's head.
 #[derive(Clone)]
@@ -74,21 +82,9 @@ impl Around {
     }
 }
 
-/// The variables of a pipeline, as `let` gives them.
-fn variables(ctx: &QueryContext) -> DocBuf {
-    let mut out = DocBuf::new();
-    for e in ctx.variables.as_doc() {
-        out.append(e.name(), doc! { "$literal": e.value() });
-    }
-    for name in &ctx.missing {
-        out.append(name, "$$REMOVE");
-    }
-    out
-}
-
 /// All shards with chunks, with what each is to expect.
 pub fn all_parts(known: &Known) -> Result<Vec<(Arc<SetPool>, DocBuf)>> {
-    let shards = super::all_of(known).into_iter();
+    let shards = known.all().into_iter();
     shards
         .map(|shard| {
             Ok((
@@ -100,7 +96,7 @@ pub fn all_parts(known: &Known) -> Result<Vec<(Arc<SetPool>, DocBuf)>> {
 }
 
 /// Nothing.
-struct Empty;
+pub struct Empty;
 
 impl DocStream for Empty {
     fn next(&mut self) -> Result<Option<Bytes>> {
@@ -110,13 +106,65 @@ impl DocStream for Empty {
 
 impl Host for Around {
     fn pipeline(&self, pipeline: Doc<'_>, ctx: &QueryContext) -> Result<Box<dyn DocStream>> {
+        let (router, on) = (self.terms.router()?, &*self.terms.on);
+        let until = muniment_op::now() + PATIENCE;
+        loop {
+            match self.attempt(pipeline, ctx) {
+                // Nothing was read yet.
+                Err(e)
+                    if is_stale(&e)
+                        && !self.terms.in_transaction()
+                        && muniment_op::now() < until =>
+                {
+                    let ns = format!("{}.{}", ctx.db, ctx.collection);
+                    router.tables.refresh(
+                        on,
+                        router,
+                        e.extra().as_doc().get_str("ns").unwrap_or(&ns),
+                    )?;
+                    sleep_until(muniment_op::now() + PAUSE, on)?;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn join(&self, _: &str, _: &Path, _: &QueryContext) -> Result<Option<Box<dyn Join>>> {
+        // Each look-up is a pipeline.
+        Ok(None)
+    }
+
+    fn figures(&self, stage: &str, _: Doc<'_>, _: &QueryContext) -> Result<Vec<Bytes>> {
+        Err(Error::new(
+            Code::IllegalOperation,
+            format!("{stage} does not run on a router"),
+        ))
+    }
+
+    fn merge(&self, spec: &MergeSpec, ctx: &QueryContext) -> Result<Box<dyn Writer>> {
+        Ok(Box::new(Merging::open(&self.terms, spec, ctx)?))
+    }
+
+    fn out(&self, spec: &OutSpec, _: &QueryContext) -> Result<Box<dyn Writer>> {
+        Ok(Box::new(Replacing::open(&self.terms, spec)?))
+    }
+}
+
+impl Around {
+    fn attempt(&self, pipeline: Doc<'_>, ctx: &QueryContext) -> Result<Box<dyn DocStream>> {
         let router = self.terms.router()?;
         let on = &*self.terms.on;
-        if ctx.collection.is_empty() {
+        // A name that no collection can have is that of one that is not there.
+        let is_name = namespace::check_collection(&ctx.db, &ctx.collection).is_ok();
+        if !is_name {
             return Pipeline::parse(pipeline, ctx)?.open(Box::new(Empty), &self.inner());
         }
         let ns = format!("{}.{}", ctx.db, ctx.collection);
-        let Some(known) = router.tables.of(on, router, &ns)? else {
+        let known = match (router.tables.of(on, router, &ns)?, self.terms.time()) {
+            (Some(known), Some(time)) => Some(known.at(on, router, time)?),
+            (known, _) => known,
+        };
+        let Some(known) = known else {
             let Some(set) = router.catalog.database(on, router, &ctx.db, None)? else {
                 return Pipeline::parse(pipeline, ctx)?.open(Box::new(Empty), &self.inner());
             };
@@ -149,38 +197,11 @@ impl Host for Around {
                 let streams = self.streams(ctx, split.shards.as_doc(), all_parts(&known)?)?;
                 split.open(streams, &self.inner())
             }
+            Division::Router(pipeline) => pipeline.open(Box::new(Empty), &self.inner()),
             Division::Alone(stage) => Err(Error::new(
                 Code::IllegalOperation,
                 format!("{stage} does not run on {ns}, which is sharded"),
             )),
         }
     }
-
-    fn join(&self, _: &str, _: &Path, _: &QueryContext) -> Result<Option<Box<dyn Join>>> {
-        // Each look-up is a pipeline.
-        Ok(None)
-    }
-
-    fn figures(&self, stage: &str, _: Doc<'_>, _: &QueryContext) -> Result<Vec<Bytes>> {
-        Err(Error::new(
-            Code::IllegalOperation,
-            format!("{stage} does not run on a router"),
-        ))
-    }
-
-    fn merge(&self, _: &MergeSpec, _: &QueryContext) -> Result<Box<dyn Writer>> {
-        Err(no_output())
-    }
-
-    fn out(&self, _: &OutSpec, _: &QueryContext) -> Result<Box<dyn Writer>> {
-        Err(no_output())
-    }
-}
-
-/// 20: the router writes no results of a pipeline yet.
-pub fn no_output() -> Error {
-    Error::new(
-        Code::IllegalOperation,
-        "$out and $merge are not there yet for pipelines that read sharded collections",
-    )
 }

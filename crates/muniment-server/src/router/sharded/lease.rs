@@ -7,14 +7,20 @@
 
 use crate::context::CommandContext;
 use crate::router::Router;
+use crate::router::configuration::read;
 use crate::router::forward::run;
-use muniment_op::sleep_until;
+use crate::uuid::uuid_value;
+use muniment_op::{Interrupt, sleep_until};
 use muniment_shard::Timestamp;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 /// A document older than this may be removed. Commands wait longer than this for a change to be settled.
 const OLD: Duration = Duration::from_secs(8);
+/// How often the right is renewed during work that may take long.
+const OFTEN: Duration = Duration::from_secs(2);
 /// How long another router's right is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked for.
@@ -35,39 +41,96 @@ impl Lease {
     /// # Errors
     /// 46 LockBusy after a minute; those of the configuration's set.
     pub fn take(cx: &CommandContext<'_>, router: &Router, ns: &str, what: &str) -> Result<Lease> {
-        let token = crate::uuid::random_uuid();
-        let until = Instant::now() + PATIENCE;
+        Lease::take_on(&**cx.op, router, ns, what)
+    }
+
+    /// As [`Lease::take`].
+    ///
+    /// # Errors
+    /// As [`Lease::take`].
+    pub fn take_on(on: &dyn Interrupt, router: &Router, ns: &str, what: &str) -> Result<Lease> {
+        let until = muniment_op::now() + PATIENCE;
         loop {
-            let update = doc! {
-                "q": doc! { "_id": ns, "token": binary(&token) },
-                "u": array![doc! { "$set": doc! { "what": what, "at": "$$NOW" } }],
-                "upsert": true,
-            };
-            let command = doc! {
-                "update": "ddl", "updates": array![update], "writeConcern": doc! { "w": "majority" },
-            };
-            let reply = run(&**cx.op, router, &router.config, "config", &command, true)?;
-            let errors = reply
-                .as_doc()
-                .get_array("writeErrors")
-                .unwrap_or(Doc::EMPTY);
-            if errors.is_empty() {
-                let at = match reply.as_doc().get("operationTime") {
-                    Some(Value::Timestamp { t, i }) => Timestamp::new(t, i),
-                    _ => return Err(Error::internal("the configuration's set tells no time")),
-                };
-                return Ok(Lease {
-                    ns: ns.to_string(),
-                    token,
-                    at,
-                });
+            if let Some(lease) = Lease::attempt(on, router, ns, what)? {
+                return Ok(lease);
             }
-            if Instant::now() >= until {
+            if muniment_op::now() >= until {
                 let why = format!("{ns} is being changed by another router");
                 return Err(Error::new(Code::LockBusy, why));
             }
-            remove_old(cx, router, ns)?;
-            sleep_until(Instant::now() + PAUSE, &**cx.op)?;
+            remove_old(on, router, ns)?;
+            sleep_until(muniment_op::now() + PAUSE, on)?;
+        }
+    }
+
+    /// Takes the right, unless another router has it and may still be there.
+    ///
+    /// # Errors
+    /// Those of the configuration's set.
+    fn try_take(
+        on: &dyn Interrupt,
+        router: &Router,
+        ns: &str,
+        what: &str,
+    ) -> Result<Option<Lease>> {
+        remove_old(on, router, ns)?;
+        Lease::attempt(on, router, ns, what)
+    }
+
+    /// Takes the right if no router has it.
+    fn attempt(on: &dyn Interrupt, router: &Router, ns: &str, what: &str) -> Result<Option<Lease>> {
+        let token = crate::uuid::random_uuid();
+        let update = doc! {
+            "q": doc! { "_id": ns, "token": uuid_value(&token) },
+            "u": array![doc! { "$set": doc! { "what": what, "at": "$$NOW" } }],
+            "upsert": true,
+        };
+        let command = doc! {
+            "update": "ddl", "updates": array![update], "writeConcern": doc! { "w": "majority" },
+        };
+        let reply = run(on, router, &router.config, "config", &command, true)?;
+        let errors = reply.as_doc().get_array("writeErrors");
+        if !errors.unwrap_or(Doc::EMPTY).is_empty() {
+            return Ok(None);
+        }
+        match reply.as_doc().get("operationTime") {
+            Some(Value::Timestamp { t, i }) => Ok(Some(Lease {
+                ns: ns.to_string(),
+                token,
+                at: Timestamp::new(t, i),
+            })),
+            _ => Err(Error::internal("the configuration's set tells no time")),
+        }
+    }
+
+    /// Takes the right away from a router that has it for `what`, which can decide nothing from here on. If no router has
+    /// it for that, it is taken as usual.
+    ///
+    /// # Errors
+    /// Those of [`Lease::take`].
+    pub fn seize(
+        cx: &CommandContext<'_>,
+        router: &Router,
+        ns: &str,
+        (from, what): (&str, &str),
+    ) -> Result<Lease> {
+        let token = crate::uuid::random_uuid();
+        let set = doc! { "token": uuid_value(&token), "what": what, "at": "$$NOW" };
+        let update = doc! {
+            "q": doc! { "_id": ns, "what": from }, "u": array![doc! { "$set": set }],
+        };
+        let command = doc! {
+            "update": "ddl", "updates": array![update], "writeConcern": doc! { "w": "majority" },
+        };
+        let reply = run(&**cx.op, router, &router.config, "config", &command, false)?;
+        let (n, at) = (reply.as_doc().get("n"), reply.as_doc().get("operationTime"));
+        match (n.and_then(|v| v.as_i64_exact()), at) {
+            (Some(1), Some(Value::Timestamp { t, i })) => Ok(Lease {
+                ns: ns.to_string(),
+                token,
+                at: Timestamp::new(t, i),
+            }),
+            _ => Lease::take(cx, router, ns, what),
         }
     }
 
@@ -83,47 +146,43 @@ impl Lease {
         router: &Router,
         statements: Vec<DocBuf>,
     ) -> Result<()> {
-        let session = crate::uuid::random_uuid();
-        let send = |mut command: DocBuf, starts: bool| {
-            command.append("lsid", doc! { "id": binary(&session) });
-            command.append("txnNumber", 1_i64);
-            command.append("autocommit", false);
-            command.append_some("startTransaction", starts.then_some(true));
-            command
+        self.commit_with(&[], cx, router, statements)
+    }
+
+    /// As [`Lease::commit`]; the rights to change other collections are given back in the same step.
+    ///
+    /// # Errors
+    /// As [`Lease::commit`].
+    pub fn commit_with(
+        &self,
+        others: &[&Lease],
+        cx: &CommandContext<'_>,
+        router: &Router,
+        statements: Vec<DocBuf>,
+    ) -> Result<()> {
+        let removes = |lease: &Lease| {
+            let of = doc! { "_id": &lease.ns, "token": uuid_value(&lease.token) };
+            doc! { "delete": "ddl", "deletes": array![doc! { "q": of, "limit": 1 }] }
         };
-        let ask =
-            |command: DocBuf, db: &str| run(&**cx.op, router, &router.config, db, &command, false);
-        let remove = doc! {
-            "delete": "ddl",
-            "deletes": array![doc! { "q": doc! { "_id": &self.ns, "token": binary(&self.token) }, "limit": 1 }],
-        };
-        let removed = ask(send(remove, true), "config")?;
-        if removed.as_doc().get("n").and_then(|v| v.as_i64_exact()) != Some(1) {
-            let _ = ask(send(doc! { "abortTransaction": 1 }, false), "admin");
-            return Err(self.lost());
-        }
-        for statement in statements {
-            let reply = ask(send(statement, false), "config")?;
-            let errors = reply
-                .as_doc()
-                .get_array("writeErrors")
-                .unwrap_or(Doc::EMPTY);
-            if let Some(e) = errors.values().next().and_then(|v| v.as_doc()) {
-                let code = muniment_wire::client::code_of(e).unwrap_or(Code::UnknownError);
-                return Err(Error::new(code, e.get_str("errmsg").unwrap_or_default()));
-            }
-        }
-        let commit = doc! { "commitTransaction": 1, "writeConcern": doc! { "w": "majority" } };
-        // It may be repeated: the session remembers how its transaction has ended.
-        run(
-            &**cx.op,
-            router,
-            &router.config,
-            "admin",
-            &send(commit, false),
-            true,
-        )
-        .map(drop)
+        let rights = [self].into_iter().chain(others.iter().copied());
+        let claims: Vec<_> = rights.map(|lease| (lease, removes(lease))).collect();
+        transact(cx, router, claims, statements)
+    }
+
+    /// Deletes the chunks of a collection if this right is still there, and keeps the right. Another router that has taken
+    /// it may have written chunks of the same UUID.
+    ///
+    /// # Errors
+    /// As [`Lease::commit`].
+    pub fn delete_chunks(
+        &self,
+        cx: &CommandContext<'_>,
+        router: &Router,
+        uuid: &[u8; 16],
+    ) -> Result<()> {
+        let all = doc! { "q": doc! { "uuid": uuid_value(uuid) }, "limit": 0 };
+        let delete = doc! { "delete": "chunks", "deletes": array![all] };
+        transact(cx, router, vec![(self, self.renewal())], vec![delete])
     }
 
     /// Keeps the right, before a step that may take some time.
@@ -131,18 +190,45 @@ impl Lease {
     /// # Errors
     /// 117 ConflictingOperationInProgress if another router has taken it away; those of the configuration's set.
     pub fn renew(&self, cx: &CommandContext<'_>, router: &Router) -> Result<()> {
+        self.renewed(&**cx.op, router)
+    }
+
+    fn renewal(&self) -> DocBuf {
         let update = doc! {
-            "q": doc! { "_id": &self.ns, "token": binary(&self.token) },
+            "q": doc! { "_id": &self.ns, "token": uuid_value(&self.token) },
             "u": array![doc! { "$set": doc! { "at": "$$NOW" } }],
         };
-        let command = doc! {
-            "update": "ddl", "updates": array![update], "writeConcern": doc! { "w": "majority" },
-        };
-        let reply = run(&**cx.op, router, &router.config, "config", &command, true)?;
+        doc! { "update": "ddl", "updates": array![update] }
+    }
+
+    fn renewed(&self, on: &dyn Interrupt, router: &Router) -> Result<()> {
+        let mut command = self.renewal();
+        command.append("writeConcern", doc! { "w": "majority" });
+        let reply = run(on, router, &router.config, "config", &command, true)?;
         match reply.as_doc().get("n").and_then(|v| v.as_i64_exact()) {
             Some(1) => Ok(()),
             _ => Err(self.lost()),
         }
+    }
+
+    /// Does something that may take long, and keeps the right meanwhile. If it is lost, that shows in the next step.
+    pub fn keep<T>(&self, cx: &CommandContext<'_>, router: &Router, work: impl FnOnce() -> T) -> T {
+        let on = Arc::clone(cx.op);
+        let (done, ends) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|threads| {
+            threads.spawn(move || {
+                while let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(OFTEN) {
+                    match self.renewed(&*on, router) {
+                        Err(e) if e.code() == Code::ConflictingOperationInProgress => return,
+                        // After another error the next attempt may succeed while the right is still young enough.
+                        _ => {}
+                    }
+                }
+            });
+            let worked = work();
+            drop(done);
+            worked
+        })
     }
 
     fn lost(&self) -> Error {
@@ -152,14 +238,99 @@ impl Lease {
         )
     }
 
+    /// Does something that has to be done while no other router is at work, and keeps the right meanwhile. `None` if one is.
+    ///
+    /// # Errors
+    /// Those of the work; those of the configuration's set.
+    pub fn if_free<T>(
+        cx: &CommandContext<'_>,
+        router: &Router,
+        (ns, what): (&str, &str),
+        work: impl FnOnce(&Lease) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let Some(lease) = Lease::try_take(&**cx.op, router, ns, what)? else {
+            return Ok(None);
+        };
+        let done = lease.keep(cx, router, || work(&lease));
+        lease.give_back(cx, router, done).map(Some)
+    }
+
+    /// Gives the right back after work; what that came to.
+    ///
+    /// # Errors
+    /// Those of the work, and otherwise those of the configuration's set.
+    pub fn give_back<T>(
+        self,
+        cx: &CommandContext<'_>,
+        router: &Router,
+        done: Result<T>,
+    ) -> Result<T> {
+        let released = self.release(cx, router);
+        let done = done?;
+        released?;
+        Ok(done)
+    }
+
     /// Gives the right back. False if it was lost or given back by a change.
     ///
     /// # Errors
     /// Those of the configuration's set.
     pub fn release(&self, cx: &CommandContext<'_>, router: &Router) -> Result<bool> {
-        let filter = doc! { "_id": &self.ns, "token": binary(&self.token) };
-        delete(cx, router, "ddl", filter).map(|n| n > 0)
+        self.release_on(&**cx.op, router)
     }
+
+    /// As [`Lease::release`].
+    ///
+    /// # Errors
+    /// As [`Lease::release`].
+    pub fn release_on(&self, on: &dyn Interrupt, router: &Router) -> Result<bool> {
+        let filter = doc! { "_id": &self.ns, "token": uuid_value(&self.token) };
+        delete(on, router, "ddl", filter).map(|n| n > 0)
+    }
+}
+
+/// Runs a transaction on the configuration. Each of `claims` is a statement that finds the document of a right.
+///
+/// # Errors
+/// As [`Lease::commit`].
+fn transact(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    claims: Vec<(&Lease, DocBuf)>,
+    statements: Vec<DocBuf>,
+) -> Result<()> {
+    let session = crate::uuid::random_uuid();
+    let send = |mut command: DocBuf, starts: bool| {
+        command.append("lsid", doc! { "id": uuid_value(&session) });
+        command.append("txnNumber", 1_i64);
+        command.append("autocommit", false);
+        command.append_some("startTransaction", starts.then_some(true));
+        command
+    };
+    let ask =
+        |command: DocBuf, db: &str| run(&**cx.op, router, &router.config, db, &command, false);
+    for (i, (lease, claim)) in claims.into_iter().enumerate() {
+        let found = ask(send(claim, i == 0), "config")?;
+        if found.as_doc().get("n").and_then(|v| v.as_i64_exact()) != Some(1) {
+            let _ = ask(send(doc! { "abortTransaction": 1 }, false), "admin");
+            return Err(lease.lost());
+        }
+    }
+    for statement in statements {
+        let reply = ask(send(statement, false), "config")?;
+        let errors = reply
+            .as_doc()
+            .get_array("writeErrors")
+            .unwrap_or(Doc::EMPTY);
+        if let Some(e) = errors.values().next().and_then(|v| v.as_doc()) {
+            let code = muniment_wire::client::code_of(e).unwrap_or(Code::UnknownError);
+            return Err(Error::new(code, e.get_str("errmsg").unwrap_or_default()));
+        }
+    }
+    let commit = doc! { "commitTransaction": 1, "writeConcern": doc! { "w": "majority" } };
+    // It may be repeated: the session remembers how its transaction has ended.
+    let commit = send(commit, false);
+    run(&**cx.op, router, &router.config, "admin", &commit, true).map(drop)
 }
 
 /// Whether a router has the right to change a collection, and may still be there.
@@ -167,39 +338,31 @@ impl Lease {
 /// # Errors
 /// Those of the configuration's set.
 pub fn is_taken(cx: &CommandContext<'_>, router: &Router, ns: &str) -> Result<bool> {
-    remove_old(cx, router, ns)?;
-    let found = crate::router::catalog::read(&**cx.op, router, "ddl", doc! { "_id": ns })?;
+    remove_old(&**cx.op, router, ns)?;
+    let found = read(&**cx.op, router, "ddl", doc! { "_id": ns })?;
     Ok(!found.is_empty())
 }
 
 /// Removes the document of a router that must be gone.
-fn remove_old(cx: &CommandContext<'_>, router: &Router, ns: &str) -> Result<()> {
+fn remove_old(on: &dyn Interrupt, router: &Router, ns: &str) -> Result<()> {
     let age = doc! { "$subtract": array!["$$NOW", "$at"] };
     let old = doc! { "$gt": array![age, OLD.as_millis() as i64] };
-    delete(cx, router, "ddl", doc! { "_id": ns, "$expr": old }).map(drop)
+    delete(on, router, "ddl", doc! { "_id": ns, "$expr": old }).map(drop)
 }
 
 /// Deletes documents of the configuration; their number.
 ///
 /// # Errors
 /// Those of the configuration's set.
-pub fn delete(cx: &CommandContext<'_>, router: &Router, from: &str, filter: DocBuf) -> Result<i64> {
+pub fn delete(on: &dyn Interrupt, router: &Router, from: &str, filter: DocBuf) -> Result<i64> {
     let command = doc! {
         "delete": from, "deletes": array![doc! { "q": filter, "limit": 0 }],
         "writeConcern": doc! { "w": "majority" },
     };
-    let reply = run(&**cx.op, router, &router.config, "config", &command, true)?;
+    let reply = run(on, router, &router.config, "config", &command, true)?;
     Ok(reply
         .as_doc()
         .get("n")
         .and_then(|v| v.as_i64_exact())
         .unwrap_or(0))
-}
-
-/// A UUID as a value.
-pub fn binary(uuid: &[u8; 16]) -> Value<'_> {
-    Value::Binary {
-        subtype: 4,
-        bytes: uuid,
-    }
 }

@@ -10,28 +10,42 @@
 pub mod aggregate;
 pub mod bulk;
 mod choose;
+pub mod chunks;
 pub mod ddl;
+pub mod dividing;
+mod done_ranges;
 pub mod explain;
 pub mod find;
-mod host;
-mod lease;
+pub mod host;
+pub mod lease;
+pub mod map_reduce;
 pub mod modify;
+pub mod move_primary;
+pub mod movement;
 mod one;
+mod output;
 mod pipeline;
-mod place;
+pub mod place;
 pub mod reads;
+pub mod refine;
 mod relocate;
-mod remote;
+pub mod remote;
+pub mod rename;
+mod renamed;
+pub mod reshard;
 mod settle;
 pub mod shard;
+pub mod split;
 pub mod spread;
 pub mod stats;
 mod upsert;
 pub mod view;
+pub mod whole;
 pub mod writes;
+pub mod zones;
 
 use self::remote::{Remote, Terms};
-use super::forward::{Beside, Part, ask_all, reach};
+use super::forward::{Beside, Part, ask_all, bring_to_time, newest, reach};
 use super::relay::{ask_one, back, tell};
 use super::statements::abort;
 use super::tables::Known;
@@ -62,7 +76,7 @@ impl Repeats {
     /// None yet.
     pub fn new() -> Repeats {
         Repeats {
-            until: Instant::now() + PATIENCE,
+            until: muniment_op::now() + PATIENCE,
             count: 0,
         }
     }
@@ -78,25 +92,36 @@ impl Repeats {
         ns: &str,
         why: Error,
     ) -> Result<()> {
-        let extra = why.extra().as_doc();
-        let ns = extra.get_str("ns").unwrap_or(ns).to_string();
+        let extra = why.extra().as_doc().to_buf();
+        let extra = extra.as_doc();
+        // The database is on another shard by now, or a collection has other chunks.
+        let gone = extra.get_str("db");
+        let ns = extra.get_str("ns").unwrap_or(ns);
+        let look = || match gone {
+            Some(db) => {
+                router.catalog.forget_database(db);
+                Ok(())
+            }
+            None => router.tables.refresh(&**cx.op, router, ns).map(drop),
+        };
         if cx.generic.in_transaction() {
-            router.tables.refresh(&**cx.op, router, &ns)?;
+            look()?;
             return Err(why.with_label("TransientTransactionError"));
         }
-        if Instant::now() >= self.until {
+        if muniment_op::now() >= self.until {
             return Err(why);
         }
         if self.count > 0 {
             // The shard may not have heard yet of what the configuration says, or the other way round.
-            sleep_until(Instant::now() + PAUSE, &**cx.op)?;
+            sleep_until(muniment_op::now() + PAUSE, &**cx.op)?;
         }
         self.count += 1;
-        router.tables.refresh(&**cx.op, router, &ns)?;
-        if self.count > 2 {
-            settle::settle(cx, router, &ns, extra)?;
+        look()?;
+        match (self.count > 2, gone) {
+            (false, _) => Ok(()),
+            (true, Some(db)) => move_primary::settle(cx, router, db),
+            (true, None) => settle::settle(cx, router, ns, extra),
         }
-        Ok(())
     }
 }
 
@@ -113,12 +138,21 @@ pub fn reached(
     filter: Doc<'_>,
     collation: Option<Doc<'_>>,
 ) -> Vec<usize> {
-    match parsed(cx, known, filter, collation) {
+    if known.buckets {
+        return known.all();
+    }
+    match parsed(cx, known, filter, collation).filter(|_| !known.past) {
         Some(filter) => known
             .table
             .shards_in(&targets(&known.key, &filter).intervals),
+        None if known.past => known.all(),
         None => known.table.shards_in(&[Interval::all()]),
     }
+}
+
+/// The collation in a command or a statement. An empty one is none: the collection's is used.
+pub fn collation_in(of: Doc<'_>) -> Option<Doc<'_>> {
+    of.get_doc("collation").filter(|d| !d.is_empty())
 }
 
 /// The parsed filter.
@@ -135,6 +169,11 @@ fn parsed(
         .with_collation(collation)
         .on_behalf_of(&**cx.op);
     Filter::parse(filter, &query).ok()
+}
+
+/// Whether a shard says that a database has gone elsewhere.
+pub fn is_gone(e: &Error) -> bool {
+    is_stale(e) && e.extra().as_doc().get_str("db").is_some()
 }
 
 /// Sends the same command to these shards at once. Each reply is one of success.
@@ -177,8 +216,8 @@ pub fn gather(
     let (Some(concern), true, false) = (concern, sets.len() > 1, chosen) else {
         return at_once(cx, router, sets, body);
     };
-    // The newest time that the router has heard of: what a client has seen acknowledged is not after it.
-    let newest = router.times.newest();
+    // What the client has seen acknowledged is not after it.
+    let newest = newest(cx, router);
     let Some(Value::Timestamp { t, i }) =
         newest.as_ref().and_then(|d| d.as_doc().get("clusterTime"))
     else {
@@ -203,6 +242,8 @@ fn at_once(
     sets: &[OnSet],
     body: Doc<'_>,
 ) -> Result<Vec<Reply>> {
+    let all: Vec<&Arc<SetPool>> = sets.iter().map(|(set, _)| set).collect();
+    bring_to_time(cx, router, &all);
     let parts = sets.iter().map(|(set, versions)| Part {
         set,
         db: cx.db(),
@@ -300,11 +341,16 @@ pub fn to_one(
     back(cx, router, set, &reply)
 }
 
-/// All places of a table's shards that have chunks.
-pub fn all_of(known: &Known) -> Vec<usize> {
-    (0..known.table.shards().len())
-        .filter(|shard| known.table.ranges_on(*shard) > 0)
-        .collect()
+/// The time that the client has chosen for a read outside of transactions.
+pub fn time_of_read(cx: &CommandContext<'_>) -> Option<muniment_shard::Timestamp> {
+    let concern = cx
+        .generic
+        .read_concern
+        .filter(|_| !cx.generic.in_transaction())?;
+    match concern.get("atClusterTime")? {
+        Value::Timestamp { t, i } => Some(muniment_shard::Timestamp::new(t, i)),
+        _ => None,
+    }
 }
 
 /// What a command of the router's own needs of the client's: its transaction, time and comment.

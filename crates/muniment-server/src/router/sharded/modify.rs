@@ -3,7 +3,8 @@
 use super::choose::{ATTEMPTS, Wanted, choose, executed, narrowed, too_often};
 use super::relocate::{self, Change, Outcome};
 use super::upsert::{Upsert, place, with_filter};
-use super::{ask_shard, parsed, reached, to_one};
+use super::writes::{Fits, fits};
+use super::{ask_shard, collation_in, parsed, reached, to_one};
 use crate::context::CommandContext;
 use crate::router::Router;
 use crate::router::forward::Beside;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 /// 61 ShardKeyNotFound for an upsert of a document that cannot have a key; the shards'.
 pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
     let filter = cx.args.doc("query").unwrap_or(Doc::EMPTY);
-    let collation = cx.args.doc("collation");
+    let collation = collation_in(cx.request.body);
     let upsert = cx.args.bool("upsert", false);
     let may_move = |u: Value<'_>| relocate::may_move(known, u, None);
     if upsert && !cx.args.get("update").is_some_and(may_move) {
@@ -32,14 +33,21 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> 
         }
     }
     let shards = reached(cx, known, filter, collation);
-    let update = cx
-        .args
-        .get("update")
-        .filter(|_| !cx.args.bool("remove", false));
+    let update = cx.args.get("update");
+    let fits = |u: Value<'_>| !known.buckets && matches!(fits(known, u, false, upsert), Fits::Yes);
+    if update.is_some_and(|u| !fits(u)) {
+        return to_one(cx, router, known, 0);
+    }
+    let id = cx.args.get("stmtId").and_then(number::to_i64_clamped);
+    let id = id.unwrap_or(0);
+    let update = update.filter(|_| !cx.args.bool("remove", false));
     if let Some(update) = update.filter(|u| relocate::may_move(known, *u, None))
-        && known.table.shards().len() > 1
+        && relocate::is_possible(known)
         && !shards.is_empty()
     {
+        if let Some(shard) = executed(cx, router, known, &shards, id)? {
+            return to_one(cx, router, known, shard);
+        }
         return changes_key(cx, router, known, update, &shards);
     }
     match shards.as_slice() {
@@ -47,11 +55,6 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> 
         [one] if !upsert => return to_one(cx, router, known, *one),
         _ => {}
     }
-    let id = cx
-        .args
-        .get("stmtId")
-        .and_then(number::to_i64_clamped)
-        .unwrap_or(0);
     if let Some(shard) = executed(cx, router, known, &shards, id)? {
         return to_one(cx, router, known, shard);
     }
@@ -94,7 +97,7 @@ fn inserts(cx: &mut CommandContext<'_>, router: &Router, known: &Known) -> Resul
         update: cx.args.get("update").unwrap_or(Value::Null),
         array_filters: cx.args.array("arrayFilters").unwrap_or(Doc::EMPTY),
         variables: cx.args.doc("let").unwrap_or(Doc::EMPTY),
-        collation: cx.args.doc("collation"),
+        collation: collation_in(cx.request.body),
     };
     let (shard, filter) = place(cx, known, &statement)?;
     let body = with_filter(cx.request.body, "query", filter);
@@ -114,7 +117,7 @@ fn changes_key(
         wanted: Wanted {
             filter: cx.args.doc("query").unwrap_or(Doc::EMPTY),
             sort: cx.args.doc("sort"),
-            collation: cx.args.doc("collation"),
+            collation: collation_in(cx.request.body),
             variables: cx.args.doc("let"),
         },
         update,

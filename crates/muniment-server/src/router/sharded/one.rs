@@ -5,11 +5,11 @@
 //! more by then, another one is looked for. A statement of a retryable command is first looked for in what the shards
 //! remember: the document may match no more because the statement was executed.
 
-use super::ask_shard;
 use super::choose::{ATTEMPTS, Wanted, choose, executed, narrowed, too_often};
 use super::relocate::{self, Change, Outcome};
 use super::spread::{Done, Statement, Writes, command};
 use super::upsert::{self, Upsert};
+use super::{ask_shard, collation_in};
 use crate::context::CommandContext;
 use crate::router::Router;
 use crate::router::forward::Beside;
@@ -37,7 +37,7 @@ pub fn write(
     let wanted = Wanted {
         filter: d.get_doc("q").unwrap_or(Doc::EMPTY),
         sort: d.get_doc("sort"),
-        collation: d.get_doc("collation"),
+        collation: collation_in(d),
         variables: cx.request.body.get_doc("let"),
     };
     let update = d.get("u").unwrap_or(Value::Null);
@@ -140,7 +140,7 @@ pub fn upsert(
         update: statement.get("u").unwrap_or(Value::Null),
         array_filters: statement.get_array("arrayFilters").unwrap_or(Doc::EMPTY),
         variables: variables.unwrap_or(Doc::EMPTY),
-        collation: statement.get_doc("collation"),
+        collation: collation_in(statement),
     };
     let (shard, filter) = upsert::place(cx, known, &upsert)?;
     let statement = upsert::with_filter(statement, "q", filter);

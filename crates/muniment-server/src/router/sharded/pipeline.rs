@@ -3,18 +3,20 @@
 //! How a pipeline is divided is in `muniment_query::split`. Stages that read other collections find them through
 //! [`Around`].
 
-use super::host::Around;
+use super::host::{Around, Empty};
+use super::place::collation_of;
 use super::reads::at_least_one;
-use super::remote::{Terms, streams};
-use super::{OnSet, all_of, gather, reached, told};
+use super::remote::{Output, Terms, streams};
+use super::{OnSet, collation_in, gather, reached, told};
 use crate::context::CommandContext;
 use crate::placement::merging;
 use crate::router::Router;
 use crate::router::place::set_of;
 use crate::router::tables::Known;
 use muniment_exec::{BatchLimits, Cursor};
+use muniment_query::Pipeline;
 use muniment_query::split::{Division, split};
-use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, doc};
+use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, doc};
 use std::sync::Arc;
 
 /// The fields of a command that its pipeline on a shard has, too.
@@ -66,6 +68,7 @@ pub fn over(
     ctx.collection = whole.collection.to_string();
     let split = match split(whole.pipeline, &ctx)? {
         Division::Split(split) => split,
+        Division::Router(pipeline) => return on_router(cx, pipeline, whole),
         Division::Alone(stage) => {
             return Err(Error::new(
                 Code::IllegalOperation,
@@ -99,14 +102,83 @@ pub fn over(
     }
     let replies = gather(cx, router, &sets, body.as_doc())?;
     let allow_disk_use = cx.request.body.get("allowDiskUse").map(|v| v.truthy());
+    let output = Arc::new(Output::of(cx));
     let cursor = Cursor::over(cx.ns(), cx.op, whole.single, |on| {
-        let terms = Terms::new(cx, &on);
+        let terms = Terms::new(cx, &on).with_output(&output);
         let streams = streams(&terms, &sets, &replies)?;
         split.open(streams, &Around::runtime(&terms, allow_disk_use))
     })?;
-    cx.first_batch(cursor, whole.limits)?;
+    output.guard(cx.first_batch(cursor, whole.limits))?;
     told(cx, router);
     Ok(())
+}
+
+/// Runs a pipeline whose stages find their documents by themselves. The reply gets the cursor.
+fn on_router(cx: &mut CommandContext<'_>, pipeline: Pipeline, whole: &Whole<'_>) -> Result<()> {
+    if cx.generic.in_transaction() {
+        return Err(Error::new(
+            Code::IllegalOperation,
+            "a pipeline that begins with $rankFusion does not run on a sharded collection in a transaction",
+        ));
+    }
+    let allow_disk_use = cx.request.body.get("allowDiskUse").map(|v| v.truthy());
+    let output = Arc::new(Output::of(cx));
+    let cursor = Cursor::over(cx.ns(), cx.op, whole.single, |on| {
+        let terms = Terms::new(cx, &on).with_output(&output);
+        pipeline.open(Box::new(Empty), &Around::runtime(&terms, allow_disk_use))
+    })?;
+    output.guard(cx.first_batch(cursor, whole.limits))
+}
+
+/// Runs a pipeline over a collection that is not sharded, or over none, and writes its results to another shard: the
+/// shard of the database runs all stages but the last. The reply gets the cursor.
+///
+/// # Errors
+/// Those of the pipeline.
+pub fn over_whole(
+    cx: &mut CommandContext<'_>,
+    router: &Router,
+    pipeline: Doc<'_>,
+    limits: BatchLimits,
+) -> Result<()> {
+    let set = set_of(cx, router, cx.db())?;
+    let own = match (collation_in(cx.request.body), cx.collection_name()) {
+        (Some(_), _) | (None, "") => None,
+        (None, name) => collation_of(&**cx.op, router, &set, cx.db(), name)?,
+    };
+    let collation = collation_in(cx.request.body).or(own.as_ref().map(|d| d.as_doc()));
+    let let_ = cx.args.doc("let").unwrap_or(Doc::EMPTY);
+    let collation = Collation::parse_some(collation)?;
+    let mut ctx = cx.engine().context(cx.op, let_, collation)?;
+    ctx.db = cx.db().to_string();
+    ctx.collection = cx.collection_name().to_string();
+    Pipeline::check(pipeline, &ctx)?;
+    Pipeline::parse(pipeline, &ctx)?;
+    let mut stages: Vec<Value<'_>> = pipeline.values().collect();
+    let last: ArrayBuf = stages.pop().into_iter().collect();
+    let last = Pipeline::parse(last.as_doc(), &ctx)?;
+    let stages: ArrayBuf = stages.into_iter().collect();
+    let mut body = DocBuf::new();
+    body.append_some("aggregate", cx.request.body.first().map(|e| e.value()));
+    body.append("pipeline", stages);
+    body.append("cursor", doc! {});
+    body.append_some("collation", collation_in(cx.request.body));
+    for e in cx.request.body.iter().skip(1) {
+        if PASSED.contains(&e.name()) {
+            body.append_elem(e);
+        }
+    }
+    let sets: Vec<OnSet> = vec![(set, DocBuf::new())];
+    let replies = gather(cx, router, &sets, body.as_doc())?;
+    let allow_disk_use = cx.request.body.get("allowDiskUse").map(|v| v.truthy());
+    let output = Arc::new(Output::of(cx));
+    let cursor = Cursor::over(cx.ns(), cx.op, false, |on| {
+        let terms = Terms::new(cx, &on).with_output(&output);
+        let stream = streams(&terms, &sets, &replies)?.pop();
+        let stream = stream.ok_or_else(|| Error::internal("a reply is lost"))?;
+        last.open(stream, &Around::runtime(&terms, allow_disk_use))
+    })?;
+    output.guard(cx.first_batch(cursor, limits))
 }
 
 /// The shards that the pipeline's first stage can reach.
@@ -114,8 +186,8 @@ pub fn shards_of(cx: &CommandContext<'_>, known: &Known, pipeline: Doc<'_>) -> V
     let first = pipeline.values().next().and_then(|v| v.as_doc()?.first());
     let filter = first.filter(|e| e.name() == "$match");
     match filter.and_then(|e| e.value().as_doc()) {
-        Some(filter) => at_least_one(reached(cx, known, filter, cx.args.doc("collation"))),
-        None => all_of(known),
+        Some(filter) => at_least_one(reached(cx, known, filter, collation_in(cx.request.body))),
+        None => known.all(),
     }
 }
 

@@ -1,15 +1,22 @@
 //! Telling shards what they own.
 
-use super::lease::binary;
+use super::is_stale;
 use crate::context::CommandContext;
 use crate::router::forward::run;
+use crate::router::place::home_of;
 use crate::router::tables::Known;
 use crate::router::{Router, SetPool};
+use crate::uuid::uuid_value;
+use muniment_exec::BUCKETS;
 use muniment_op::Interrupt;
+use muniment_shard::catalog::Collection;
 use muniment_shard::{RangeTable, ShardKey, Timestamp, Version};
 use muniment_storage::{Owned, Placement};
-use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, array, doc};
 use std::sync::Arc;
+
+/// So many milliseconds the end of transactions that use a collection is waited for.
+const SOON: i32 = 1000;
 
 /// A collection as the shard has it that holds its database.
 pub struct Stored {
@@ -19,6 +26,22 @@ pub struct Stored {
     pub options: DocBuf,
     /// The indexes, without `_id_`.
     pub indexes: Vec<DocBuf>,
+}
+
+impl Stored {
+    /// The options of a time series, if it is one.
+    pub fn series(&self) -> Option<Doc<'_>> {
+        self.options.as_doc().get_doc("timeseries")
+    }
+}
+
+/// Refuses a time series, for a command that treats it as a view.
+///
+/// # Errors
+/// 166 CommandNotSupportedOnView.
+pub fn no_series(ns: &str) -> Error {
+    let why = format!("Namespace {ns} is a timeseries, not a collection");
+    Error::new(Code::CommandNotSupportedOnView, why)
 }
 
 /// A collection on a shard; `None` if it is not there.
@@ -32,18 +55,28 @@ pub fn stored(
     ns: &str,
 ) -> Result<Option<Stored>> {
     let (db, name) = ns.split_once('.').unwrap_or_default();
-    let list = doc! { "listCollections": 1, "filter": doc! { "name": name } };
+    // The UUID of a time series is that of its buckets.
+    let buckets = format!("{BUCKETS}{name}");
+    let names = array![name, buckets.as_str()];
+    let list = doc! { "listCollections": 1, "filter": doc! { "name": doc! { "$in": names } } };
     let reply = run(&**cx.op, router, set, db, &list, true)?;
-    let Some(found) = first_batch(reply.as_doc()).next() else {
+    let named = |name: &str| {
+        let mut all = first_batch(reply.as_doc());
+        all.find(|d| d.get_str("name") == Some(name))
+    };
+    let Some(found) = named(name) else {
         return Ok(None);
     };
-    if found.get_str("type") != Some("collection") {
-        let what = found.get_str("type").unwrap_or_default();
-        let why = format!("Namespace {ns} is a {what}, not a collection");
-        return Err(Error::new(Code::CommandNotSupportedOnView, why));
-    }
-    let info = found.get_doc("info").unwrap_or(Doc::EMPTY);
-    let Some(Value::Binary { bytes, .. }) = info.get("uuid") else {
+    let of_uuid = match found.get_str("type").unwrap_or_default() {
+        "collection" => Some(found),
+        "timeseries" => named(&buckets),
+        what => {
+            let why = format!("Namespace {ns} is a {what}, not a collection");
+            return Err(Error::new(Code::CommandNotSupportedOnView, why));
+        }
+    };
+    let info = of_uuid.and_then(|d| d.get_doc("info"));
+    let Some(Value::Binary { bytes, .. }) = info.and_then(|info| info.get("uuid")) else {
         return Err(no_uuid());
     };
     let list = doc! { "listIndexes": name, "cursor": doc! { "batchSize": 1000 } };
@@ -56,6 +89,33 @@ pub fn stored(
             .map(|i| i.to_buf())
             .collect(),
     }))
+}
+
+/// The names of the collections and time series that a shard has in a database, without views and the server's own.
+///
+/// # Errors
+/// The shard's; 1 if there are so many that it gives them in several batches.
+pub fn names(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    set: &SetPool,
+    db: &str,
+) -> Result<Vec<String>> {
+    let list = doc! {
+        "listCollections": 1, "nameOnly": true, "cursor": doc! { "batchSize": 1_000_000 },
+    };
+    let reply = run(&**cx.op, router, set, db, &list, true)?;
+    let cursor = reply.as_doc().get_doc("cursor").unwrap_or(Doc::EMPTY);
+    if cursor.get("id").and_then(|v| v.as_i64_exact()) != Some(0) {
+        return Err(Error::internal(
+            "there are too many collections for one batch",
+        ));
+    }
+    let stored = [Some("collection"), Some("timeseries")];
+    let plain = first_batch(reply.as_doc()).filter(|d| stored.contains(&d.get_str("type")));
+    let names = plain.filter_map(|d| d.get_str("name"));
+    let names = names.filter(|name| !name.starts_with("system."));
+    Ok(names.map(str::to_string).collect())
 }
 
 #[cold]
@@ -106,6 +166,26 @@ pub fn view(
     }))
 }
 
+/// The collation of the collection or view of this name on a set; `None` for the simple one.
+///
+/// # Errors
+/// The set's.
+pub fn collation_of(
+    on: &dyn Interrupt,
+    router: &Router,
+    set: &SetPool,
+    db: &str,
+    name: &str,
+) -> Result<Option<DocBuf>> {
+    let list = doc! { "listCollections": 1, "filter": doc! { "name": name } };
+    let reply = run(on, router, set, db, &list, true)?;
+    let found = first_batch(reply.as_doc()).next();
+    let options = found.and_then(|d| d.get_doc("options"));
+    Ok(options
+        .and_then(|d| d.get_doc("collation"))
+        .map(|d| d.to_buf()))
+}
+
 /// What a shard owns of a collection, and the collection as it is to be there.
 pub struct Told<'t> {
     /// The collection's name.
@@ -114,6 +194,8 @@ pub struct Told<'t> {
     pub stored: &'t Stored,
     /// What the shard owns.
     pub placement: Placement,
+    /// The id of a move that ends with this, although the version is not newer.
+    pub ends: Option<Value<'t>>,
 }
 
 /// Tells a shard what it owns, and makes the collection and its indexes there.
@@ -127,10 +209,11 @@ pub fn tell(
     told: &Told<'_>,
 ) -> Result<()> {
     let (db, name) = told.ns.split_once('.').unwrap_or_default();
-    let place = doc! {
-        "_shardPlace": name, "uuid": binary(&told.stored.uuid), "options": &told.stored.options,
+    let mut place = doc! {
+        "_shardPlace": name, "uuid": uuid_value(&told.stored.uuid), "options": &told.stored.options,
         "placement": told.placement.to_doc(), "writeConcern": doc! { "w": "majority" },
     };
+    place.append_some("move", told.ends);
     run(&**cx.op, router, set, db, &place, true)?;
     if told.stored.indexes.is_empty() {
         return Ok(());
@@ -140,6 +223,128 @@ pub fn tell(
         "createIndexes": name, "indexes": indexes, "writeConcern": doc! { "w": "majority" },
     };
     run(&**cx.op, router, set, db, &create, true).map(drop)
+}
+
+/// Tells a shard that has the collection what it owns from now on, and which move ends with that, as [`Told::ends`].
+///
+/// # Errors
+/// 26 NamespaceNotFound if the collection is not there; 13388 StaleConfig if the shard has a newer placement; the
+/// shard's.
+pub fn retell(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    set: &SetPool,
+    (ns, uuid): (&str, &[u8; 16]),
+    (placement, ends): (Placement, Option<Value<'_>>),
+) -> Result<()> {
+    let (db, name) = ns.split_once('.').unwrap_or_default();
+    let mut place = doc! {
+        "_shardPlace": name, "uuid": uuid_value(uuid), "placement": placement.to_doc(),
+        "writeConcern": doc! { "w": "majority" },
+    };
+    place.append_some("move", ends);
+    run(&**cx.op, router, set, db, &place, true).map(drop)
+}
+
+/// Tells a shard that has the collection what it owns, if transactions that use the collection end soon: others are
+/// held back meanwhile.
+///
+/// # Errors
+/// 24 LockTimeout; those of [`retell`].
+pub fn retell_soon(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    set: &SetPool,
+    (ns, uuid): (&str, &[u8; 16]),
+    placement: Placement,
+) -> Result<()> {
+    let (db, name) = ns.split_once('.').unwrap_or_default();
+    let place = doc! {
+        "_shardPlace": name, "uuid": uuid_value(uuid), "placement": placement.to_doc(),
+        "writeConcern": doc! { "w": "majority" }, "maxTimeMS": SOON,
+    };
+    match run(&**cx.op, router, set, db, &place, true) {
+        Err(e) if e.code() == Code::MaxTimeMSExpired => Err(Error::new(
+            Code::LockTimeout,
+            format!("transactions or writes of many documents use {ns}"),
+        )),
+        other => other.map(drop),
+    }
+}
+
+/// Tells a shard what the configuration says, and ends what moves there. The set's place in the table is given with it.
+/// If the collection is not there, it is made as it is elsewhere.
+///
+/// # Errors
+/// Those of [`tell`] and [`retell`].
+pub fn agree(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    known: &Known,
+    (set, shard): (&SetPool, Option<usize>),
+    made_as: Option<&Stored>,
+) -> Result<()> {
+    let told = |ends| -> Result<()> {
+        let placement = placed(known, shard)?;
+        let Some(stored) = made_as else {
+            let of = (known.ns(), &known.collection.generation.uuid);
+            return retell(cx, router, set, of, (placement, ends));
+        };
+        let told = Told {
+            ns: known.ns(),
+            stored,
+            placement,
+            ends,
+        };
+        tell(cx, router, set, &told)
+    };
+    match told(None) {
+        Err(e) if is_stale(&e) => match e.extra().as_doc().get("moving") {
+            Some(moving) => told(Some(moving)),
+            None => Err(e),
+        },
+        other => other,
+    }
+}
+
+/// Does that for all shards that have the collection, but for some.
+///
+/// # Errors
+/// Those of [`agree`].
+pub fn all_agree(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    known: &Known,
+    but_for: &[&SetPool],
+) -> Result<()> {
+    for (name, set) in router.catalog.shards(&**cx.op, router)? {
+        if but_for.iter().any(|other| other.name == set.name) {
+            continue;
+        }
+        let place = known.table.shard_named(&name);
+        match agree(cx, router, known, (&set, place), None) {
+            Err(e) if e.code() == Code::NamespaceNotFound => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// Has change streams with `showExpandedEvents` be told what was done to a collection: `o` begins with the name of the
+/// command. The shard of the database tells it. If that fails, or this router ends before, nobody is told.
+pub fn tell_streams(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    (ns, uuid): (&str, &[u8; 16]),
+    o: &DocBuf,
+) {
+    let (db, name) = ns.split_once('.').unwrap_or_default();
+    let note = doc! {
+        "_shardNote": name, "uuid": uuid_value(uuid), "o": o, "writeConcern": doc! { "w": "majority" },
+    };
+    let told = home_of(cx, router, db)
+        .and_then(|home| run(&**cx.op, router, &home, db, &note, true).map(drop));
+    drop(told);
 }
 
 /// Tells a shard that a generation of a collection has ended. With `drops`, the collection goes with it.
@@ -156,8 +361,48 @@ pub fn end(
 ) -> Result<()> {
     let (db, name) = ns.split_once('.').unwrap_or_default();
     let place = doc! {
-        "_shardPlace": name, "uuid": binary(of.0), "ends": of.1.to_value(), "drops": drops,
+        "_shardPlace": name, "uuid": uuid_value(of.0), "ends": of.1.to_value(), "drops": drops,
         "writeConcern": doc! { "w": "majority" },
+    };
+    run(&**cx.op, router, set, db, &place, true).map(drop)
+}
+
+/// All shards, and whether each is the one on which a collection stays whose generation ends. That one is told last: it
+/// is undecided until then, so that a router which meets it does what one that has ended has left.
+///
+/// # Errors
+/// Those of reading.
+pub fn ending_with(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    home: &SetPool,
+) -> Result<Vec<(Arc<SetPool>, bool)>> {
+    let shards = router.catalog.shards(&**cx.op, router)?.into_iter();
+    let mut all: Vec<_> = shards
+        .map(|(_, set)| {
+            let stays = set.name == home.name;
+            (set, stays)
+        })
+        .collect();
+    all.sort_by_key(|(_, stays)| *stays);
+    Ok(all)
+}
+
+/// Has a shard that owns nothing of a collection drop what it still has of it. One that owns something keeps it.
+///
+/// # Errors
+/// The shard's.
+pub fn end_idle(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    set: &SetPool,
+    collection: &Collection,
+) -> Result<()> {
+    let (db, name) = collection.ns.split_once('.').unwrap_or_default();
+    let generation = &collection.generation;
+    let place = doc! {
+        "_shardPlace": name, "uuid": uuid_value(&generation.uuid), "ends": generation.timestamp.to_value(), "drops": true,
+        "idle": true, "writeConcern": doc! { "w": "majority" },
     };
     run(&**cx.op, router, set, db, &place, true).map(drop)
 }
@@ -177,6 +422,14 @@ pub fn of_table(table: &RangeTable, shard: Option<usize>, undecided: bool) -> Re
     Placement::new(table.generation().timestamp, version, key, owned, undecided)
 }
 
+/// What a shard owns as the configuration has it: `shard` is its place in the table, if it has one.
+///
+/// # Errors
+/// Those of [`Placement::new`].
+pub fn placed(known: &Known, shard: Option<usize>) -> Result<Placement> {
+    Ok(of_table(&known.table, shard, false)?.as_of(known.changed))
+}
+
 /// The sets that have a collection: those with chunks, and the one that holds its database. With each, its place in the
 /// table, if it has one.
 ///
@@ -187,12 +440,13 @@ pub fn homes(
     router: &Router,
     known: &Known,
 ) -> Result<Vec<(Arc<SetPool>, Option<usize>)>> {
-    let mut homes: Vec<_> = super::all_of(known)
+    let mut homes: Vec<_> = known
+        .all()
         .into_iter()
         .map(|shard| Ok((Arc::clone(known.set(shard)?), Some(shard))))
         .collect::<Result<_>>()?;
     let (db, _) = known.ns().split_once('.').unwrap_or_default();
-    let primary = crate::router::place::set_of(cx, router, db)?;
+    let primary = crate::router::place::home_of(cx, router, db)?;
     if !homes.iter().any(|(set, _)| set.name == primary.name) {
         homes.push((primary, None));
     }

@@ -1,9 +1,14 @@
 //! count and distinct on sharded collections.
 
-use super::{broadcast, reached};
+use super::host::Around;
+use super::remote::Terms;
+use super::{broadcast, collation_in, reached, told};
 use crate::context::CommandContext;
 use crate::router::Router;
 use crate::router::tables::Known;
+use muniment_exec::DistinctValues;
+use muniment_op::Interrupt;
+use muniment_value::path::Path;
 use muniment_value::{ArrayBuf, Collation, Doc, DocBuf, Error, Result, ValueBuf, number};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +23,7 @@ const MAX_REPLY: usize = 16 << 20;
 /// The shards'.
 pub fn count(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
     let filter = cx.args.doc("query").unwrap_or(Doc::EMPTY);
-    let shards = reached(cx, known, filter, cx.args.doc("collation"));
+    let shards = reached(cx, known, filter, collation_in(cx.request.body));
     let of = |name: &str| {
         cx.args
             .get(name)
@@ -55,7 +60,7 @@ pub fn count(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -
         Ok(n) => cx.reply.field("n", n),
         Err(_) => cx.reply.field("n", n),
     };
-    super::told(cx, router);
+    told(cx, router);
     Ok(())
 }
 
@@ -65,7 +70,7 @@ pub fn count(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -
 /// The shards'; 2 BadValue if they are too many for a reply.
 pub fn distinct(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
     let filter = cx.args.doc("query").unwrap_or(Doc::EMPTY);
-    let given = cx.args.doc("collation");
+    let given = collation_in(cx.request.body);
     let shards = reached(cx, known, filter, given);
     let replies = broadcast(cx, router, known, &at_least_one(shards), cx.request.body)?;
     let own = known.collection.default_collation.as_ref();
@@ -90,7 +95,42 @@ pub fn distinct(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>
         }
     }
     cx.reply.field("values", values);
-    super::told(cx, router);
+    told(cx, router);
+    Ok(())
+}
+
+/// Runs distinct over the documents that a pipeline gives on a collection: those of a view.
+///
+/// # Errors
+/// Those of the pipeline; 17217 if the values are too many for a reply.
+pub fn distinct_of(
+    cx: &mut CommandContext<'_>,
+    router: &Router,
+    (collection, pipeline): (&str, Doc<'_>),
+    collation: Option<Doc<'_>>,
+) -> Result<()> {
+    let collation = Collation::parse_some(collation_in(cx.request.body).or(collation))?;
+    let on: Arc<dyn Interrupt> = Arc::clone(cx.op) as Arc<dyn Interrupt>;
+    let terms = Terms::new(cx, &on);
+    let let_ = cx.args.doc("let").unwrap_or(Doc::EMPTY);
+    let mut ctx = cx.engine().context(cx.op, let_, collation.clone())?;
+    ctx.db = cx.db().to_string();
+    ctx.collection = collection.to_string();
+    let mut found = Around::runtime(&terms, None)
+        .host
+        .pipeline(pipeline, &ctx)?;
+    let path = Path::new(cx.args.str("key").unwrap_or_default());
+    let mut values = DistinctValues::new(&collation);
+    while let Some(doc) = found.next()? {
+        on.check()?;
+        values.add_path(Doc::new(&doc), &path)?;
+    }
+    drop(found);
+    cx.reply.field("values", values.sorted());
+    // As on one server.
+    cx.reply.field("ok", 1);
+    cx.said_ok = true;
+    told(cx, router);
     Ok(())
 }
 

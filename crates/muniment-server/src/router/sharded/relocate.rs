@@ -5,7 +5,7 @@
 //! is retryable: so a shard remembers that the statement has taken effect.
 
 use super::choose::{ATTEMPTS, Chosen, Wanted, choose, too_often};
-use super::{ask_shard, with_terms};
+use super::{PAUSE, ask_shard, with_terms};
 use crate::auth;
 use crate::context::CommandContext;
 use crate::placement::FIELD;
@@ -13,7 +13,7 @@ use crate::router::Router;
 use crate::router::forward::{Beside, lsid};
 use crate::router::over_shards::coordinate;
 use crate::router::tables::Known;
-use muniment_op::Interrupt;
+use muniment_op::{Interrupt, sleep_until};
 use muniment_query::running::{Steps, Work};
 use muniment_query::{Clocks, Filter, Update};
 use muniment_shard::KeyField;
@@ -21,6 +21,7 @@ use muniment_storage::{NOBODY, SessionKey};
 use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, array, doc};
 use muniment_wire::client;
 use sha2::{Digest, Sha256};
+use std::sync::Arc;
 
 /// An update of one document.
 pub struct Change<'c> {
@@ -46,14 +47,13 @@ pub enum Outcome {
     Before,
 }
 
-/// Whether an update may change the shard key of its document.
+/// Whether an update may change the shard key of its document, or one that the collection had not long ago: then the
+/// statement may have been sent before, and have moved its document.
 pub fn may_move(known: &Known, update: Value<'_>, fixed: Option<Doc<'_>>) -> bool {
+    let former = known.recent_keys().flat_map(|key| key.fields());
+    let fields = known.key.fields().iter().chain(former);
     // An `_id` never changes.
-    let mut fields = known
-        .key
-        .fields()
-        .iter()
-        .filter(|f| f.path.as_str() != "_id");
+    let mut fields = fields.filter(|f| f.path.as_str() != "_id");
     let operators = match update {
         Value::Document(d) if d.first().is_some_and(|e| e.name().starts_with('$')) => d,
         Value::Document(d) => {
@@ -87,6 +87,11 @@ pub fn may_move(known: &Known, update: Value<'_>, fixed: Option<Doc<'_>>) -> boo
     })
 }
 
+/// Whether a document may be moved to another shard, or may have been not long ago.
+pub fn is_possible(known: &Known) -> bool {
+    known.table.shards().len() > 1 || known.recent_keys().next().is_some()
+}
+
 /// Runs an update of one document on one of these shards, as far as it has to be moved.
 ///
 /// # Errors
@@ -99,14 +104,12 @@ pub fn run(
     shards: &[usize],
 ) -> Result<Outcome> {
     let own = own_session(cx, change.id);
-    if cx.generic.txn_number.is_some()
-        && !cx.generic.in_transaction()
-        && has_moved(cx, router, known, &own)?
-    {
-        return Ok(Outcome::Before);
-    }
+    let mut last = None;
     for attempt in 0..ATTEMPTS {
         cx.op.check()?;
+        if is_repeatable(cx) && has_moved(cx, router, known, &own)? {
+            return Ok(Outcome::Before);
+        }
         let Some(chosen) = choose(cx, router, known, &change.wanted, shards)? else {
             return Ok(Outcome::None);
         };
@@ -118,12 +121,19 @@ pub fn run(
         if owner == chosen.shard {
             return Ok(Outcome::Stays(chosen));
         }
-        let number = attempt as i64 + 1;
-        if let Some((old, new)) = moved(cx, router, (known, change), &chosen, (&own, number))? {
-            return Ok(Outcome::Moved(old, new));
+        let number = number_after(router).saturating_add(attempt as i64);
+        match moved(cx, router, (known, change), &chosen, (&own, number)) {
+            Ok(Done::Moved(old, new)) => return Ok(Outcome::Moved(old, new)),
+            Ok(Done::Before) => return Ok(Outcome::Before),
+            Ok(Done::Changed) => {}
+            Err(e) if !cx.generic.in_transaction() && is_passing(cx, &e) => {
+                last = Some(e);
+                sleep_until(muniment_op::now() + PAUSE, &**cx.op)?;
+            }
+            Err(e) => return Err(e),
         }
     }
-    Err(too_often())
+    Err(last.unwrap_or_else(too_often))
 }
 
 /// The document after the update; `None` if it is the same.
@@ -149,15 +159,54 @@ fn changed(
     Ok(differs.then(|| Doc::new(&new).to_buf()))
 }
 
-/// Deletes the document where it is and inserts it where it belongs, in one transaction. `None` if it does not match
-/// any more.
+/// Whether the statement may be sent again, and is to take effect once then.
+fn is_repeatable(cx: &CommandContext<'_>) -> bool {
+    cx.generic.txn_number.is_some() && !cx.generic.in_transaction()
+}
+
+/// The number of a transaction that begins now: above those of all that began before. A shard has told a time that is
+/// later than these.
+fn number_after(router: &Router) -> i64 {
+    let newest = router.times.newest();
+    let time = newest.as_ref().and_then(|d| d.as_doc().get("clusterTime"));
+    match time {
+        Some(Value::Timestamp { t, i }) => (i64::from(t) << 32 | i64::from(i)) & i64::MAX,
+        _ => 1,
+    }
+}
+
+/// Whether an own transaction may come through when it is tried again. It was not committed.
+fn is_passing(cx: &CommandContext<'_>, e: &Error) -> bool {
+    match e.code() {
+        // Others were in its way, such as the move of a range.
+        Code::LockTimeout | Code::WriteConflict => true,
+        // The same statement, sent before, has got as far as this one, or farther.
+        Code::ConflictingOperationInProgress
+        | Code::TransactionTooOld
+        | Code::TransactionCommitted
+        | Code::NoSuchTransaction => is_repeatable(cx),
+        _ => false,
+    }
+}
+
+/// What became of a transaction.
+enum Done {
+    /// It was committed: the document as it was and as it is.
+    Moved(DocBuf, DocBuf),
+    /// The document does not match any more.
+    Changed,
+    /// The statement was sent before, and that was committed.
+    Before,
+}
+
+/// Deletes the document where it is and inserts it where it belongs, in one transaction.
 fn moved(
     cx: &CommandContext<'_>,
     router: &Router,
     (known, change): (&Known, &Change<'_>),
     chosen: &Chosen,
     own: (&SessionKey, i64),
-) -> Result<Option<(DocBuf, DocBuf)>> {
+) -> Result<Done> {
     let mut transaction = Transaction {
         cx,
         router,
@@ -165,12 +214,24 @@ fn moved(
         own,
         begun: Vec::new(),
     };
-    let done = transaction.moves(change, chosen);
+    let done = transaction.moves(change, chosen).map(|both| match both {
+        Some((old, new)) => Done::Moved(old, new),
+        None => Done::Changed,
+    });
     if cx.generic.in_transaction() {
         return done;
     }
+    // The shards have ended what an earlier form of the statement had begun: it is committed by now, or never.
+    let done = match done {
+        Ok(Done::Moved(..)) if is_repeatable(cx) => match has_moved(cx, router, known, own.0) {
+            Ok(true) => Ok(Done::Before),
+            Ok(false) => done,
+            Err(e) => Err(e),
+        },
+        other => other,
+    };
     match done {
-        Ok(Some(both)) => transaction.commit().map(|()| Some(both)),
+        Ok(Done::Moved(old, new)) => transaction.commit().map(|()| Done::Moved(old, new)),
         other => {
             transaction.abort();
             other
@@ -324,7 +385,19 @@ fn has_moved(
 ) -> Result<bool> {
     let ask =
         doc! { "_shardStatement": 1, "number": 0_i64, "statement": -1, "lsid": lsid(session) };
+    // One of them may have given its last range away since.
+    let all = router.catalog.shards(&**cx.op, router);
+    let mut sets: Vec<_> = all
+        .unwrap_or_default()
+        .into_iter()
+        .map(|(_, set)| set)
+        .collect();
     for set in &known.sets {
+        if !sets.iter().any(|s| s.name == set.name) {
+            sets.push(Arc::clone(set));
+        }
+    }
+    for set in &sets {
         let reply = set.run("admin", &ask, router.times.newest(), true, &**cx.op)?;
         if reply.as_doc().get("committed").is_some_and(|v| v.truthy()) {
             return Ok(true);

@@ -1,5 +1,6 @@
 //! Documents that come from a cursor on a shard.
 
+use super::is_stale;
 use crate::context::CommandContext;
 use crate::router::forward::{lsid, run_on};
 use crate::router::{Router, SetPool};
@@ -8,11 +9,14 @@ use crate::state::ServerState;
 use bytes::Bytes;
 use muniment_op::{Account, Interrupt, Operation, Share};
 use muniment_query::DocStream;
-use muniment_value::{ArrayBuf, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_shard::Timestamp;
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
 use muniment_wire::client;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 /// How long the end of a cursor may take that is no longer needed.
 const AWHILE: Duration = Duration::from_secs(1);
@@ -27,9 +31,65 @@ pub struct Terms {
     pub reads: DocBuf,
     /// The operation that waits for the results at the moment.
     pub on: Arc<dyn Interrupt>,
+    /// What its writes need, and have come to.
+    pub output: Arc<Output>,
+}
+
+/// What a command needs that writes its results.
+#[derive(Default)]
+pub struct Output {
+    /// `writeConcern`, `comment` and `bypassDocumentValidation`.
+    pub terms: DocBuf,
+    /// Something was written that stays.
+    pub wrote: AtomicBool,
+}
+
+impl Output {
+    /// That of a command.
+    pub fn of(cx: &CommandContext<'_>) -> Output {
+        let mut terms = DocBuf::new();
+        for name in ["writeConcern", "comment", "bypassDocumentValidation"] {
+            terms.append_some(name, cx.request.body.get(name));
+        }
+        Output {
+            terms,
+            wrote: AtomicBool::new(false),
+        }
+    }
+
+    /// What a part of the command came to. One that has written something does not begin anew.
+    ///
+    /// # Errors
+    /// The part's; 175 QueryPlanKilled in the place of one that would have the command begin anew.
+    pub fn guard(&self, done: Result<()>) -> Result<()> {
+        match done {
+            Err(e) if is_stale(&e) && self.wrote.load(Relaxed) => Err(Error::new(
+                Code::QueryPlanKilled,
+                format!(
+                    "a collection has changed while results were written, a part of which is written: {}",
+                    e.message()
+                ),
+            )),
+            done => done,
+        }
+    }
 }
 
 impl Terms {
+    /// The time at which all shards are read, if there is one.
+    pub fn time(&self) -> Option<Timestamp> {
+        let concern = self.reads.as_doc().get_doc("readConcern")?;
+        match concern.get("atClusterTime")? {
+            Value::Timestamp { t, i } => Some(Timestamp::new(t, i)),
+            _ => None,
+        }
+    }
+
+    /// Whether the command is part of a transaction.
+    pub fn in_transaction(&self) -> bool {
+        self.session.as_doc().get("txnNumber").is_some()
+    }
+
     /// Those of a command; `on` is the operation that uses its cursor.
     pub fn new(cx: &CommandContext<'_>, on: &Arc<dyn Interrupt>) -> Terms {
         let mut session = DocBuf::new();
@@ -60,6 +120,16 @@ impl Terms {
             session,
             reads,
             on: Arc::clone(on),
+            output: Arc::default(),
+        }
+    }
+
+    /// These for a command that writes its results.
+    #[must_use]
+    pub fn with_output(self, output: &Arc<Output>) -> Terms {
+        Terms {
+            output: Arc::clone(output),
+            ..self
         }
     }
 
@@ -162,12 +232,12 @@ impl Remote {
     }
 }
 
-fn number_of(cursor: Doc<'_>) -> i64 {
+pub fn number_of(cursor: Doc<'_>) -> i64 {
     cursor.get("id").and_then(|v| v.as_i64_exact()).unwrap_or(0)
 }
 
 #[cold]
-fn no_cursor() -> Error {
+pub fn no_cursor() -> Error {
     Error::internal("a shard has answered without a cursor")
 }
 
@@ -198,7 +268,7 @@ impl Drop for Remote {
         cursors.push(self.id);
         let mut command = doc! { "killCursors": self.collection.as_str(), "cursors": cursors };
         command.append_some("lsid", self.terms.session.as_doc().get("lsid"));
-        let awhile = Operation::new(Instant::now(), Some(AWHILE));
+        let awhile = Operation::new(muniment_op::now(), Some(AWHILE));
         // If it fails, the shard closes the cursor when nobody has used it for a while.
         let _ = run_on(&awhile, router, &self.set, &self.host, &self.db, &command);
     }

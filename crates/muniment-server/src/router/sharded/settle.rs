@@ -3,13 +3,19 @@
 //! A router may have ended between the steps of a change. The configuration says how the change came out, and any
 //! router can bring the shards to agree with it: this is done once no router is at work on the collection.
 
-use super::lease::{binary, delete, is_taken};
-use super::place::{Told, end, homes, of_table, stored, tell};
+use super::lease::Lease;
+use super::place::{Told, end, homes, placed, retell, stored, tell};
+use super::renamed::finish_rename;
+use super::reshard::operation::settle_all;
+use super::{is_gone, is_stale};
 use crate::context::CommandContext;
-use crate::router::Router;
-use crate::router::place::set_of;
+use crate::placement::FIELD;
+use crate::router::configuration::read;
+use crate::router::forward::run;
+use crate::router::{Router, SetPool};
+use crate::uuid::uuid_value;
 use muniment_shard::Timestamp;
-use muniment_value::{Doc, Result, Value, doc};
+use muniment_value::{Code, Doc, DocBuf, Result, Value, doc};
 
 /// Brings the shards to agree with the configuration on a collection, unless a router is at work on it. `why` is what
 /// the shard said of its own state.
@@ -17,12 +23,22 @@ use muniment_value::{Doc, Result, Value, doc};
 /// # Errors
 /// Those of the sets.
 pub fn settle(cx: &CommandContext<'_>, router: &Router, ns: &str, why: Doc<'_>) -> Result<()> {
-    if is_taken(cx, router, ns)? {
-        return Ok(());
-    }
+    // The right keeps others from beginning something meanwhile, which would be taken for left over.
+    let work = |lease: &Lease| settled(cx, router, lease, ns, why);
+    Lease::if_free(cx, router, (ns, "settle"), work).map(drop)
+}
+
+fn settled(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    lease: &Lease,
+    ns: &str,
+    why: Doc<'_>,
+) -> Result<()> {
     let (db, _) = ns.split_once('.').unwrap_or_default();
-    let primary = set_of(cx, router, db)?;
+    settle_all(cx, router, ns)?;
     if let Some(known) = router.tables.refresh(&**cx.op, router, ns)? {
+        finish_rename(cx, router, &known)?;
         let homes = homes(cx, router, &known)?;
         let mut held = None;
         for (set, _) in &homes {
@@ -32,21 +48,72 @@ pub fn settle(cx: &CommandContext<'_>, router: &Router, ns: &str, why: Doc<'_>) 
         let Some(held) = held else {
             return Ok(());
         };
+        let mut told_all: Vec<String> = Vec::new();
         for (set, shard) in homes {
-            let placement = of_table(&known.table, shard, false)?;
+            told_all.push(set.name.clone());
             let told = Told {
                 ns,
                 stored: &held,
-                placement,
+                placement: placed(&known, shard)?,
+                ends: why.get("moving"),
             };
             // A shard that has a newer one knows more than this router.
             match tell(cx, router, &set, &told) {
-                Err(e) if super::is_stale(&e) => {}
+                Err(e) if is_stale(&e) => {}
+                other => other?,
+            }
+        }
+        // A shard without a chunk may have given its last one away, or was to get its first one.
+        for (_, set) in router.catalog.shards(&**cx.op, router)? {
+            if told_all.contains(&set.name) {
+                continue;
+            }
+            let of = (ns, &known.collection.generation.uuid);
+            let nothing = (placed(&known, None)?, why.get("moving"));
+            match retell(cx, router, &set, of, nothing) {
+                Err(e) if is_stale(&e) || e.code() == Code::NamespaceNotFound => {}
                 other => other?,
             }
         }
         return Ok(());
     }
+    given_up(cx, router, lease, (ns, db), why)
+}
+
+/// As [`settle`] for a collection of which the configuration does not know, by a router that has the right to change it:
+/// ends what a shard says that is left of an earlier generation.
+///
+/// # Errors
+/// Those of the sets.
+pub fn without_what_is_left(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    lease: &Lease,
+    set: &SetPool,
+    ns: &str,
+) -> Result<()> {
+    let (db, name) = ns.split_once('.').unwrap_or_default();
+    let mut find = doc! {
+        "find": name, "limit": 1, "projection": doc! { "_id": 1 }, "singleBatch": true,
+    };
+    find.append(FIELD, DocBuf::new());
+    match run(&**cx.op, router, set, db, &find, true) {
+        Err(e) if is_stale(&e) && !is_gone(&e) => {
+            let why = e.extra().as_doc().to_buf();
+            given_up(cx, router, lease, (ns, db), why.as_doc())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Brings the shards to agree on a collection of which the configuration does not know, or under another name.
+fn given_up(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    lease: &Lease,
+    (ns, db): (&str, &str),
+    why: Doc<'_>,
+) -> Result<()> {
     // The generation that the shard still has was given up, or never came to be.
     let (Some(Value::Binary { bytes, .. }), Some(Value::Timestamp { t, i })) =
         (why.get("uuid"), why.get("timestamp"))
@@ -56,12 +123,29 @@ pub fn settle(cx: &CommandContext<'_>, router: &Router, ns: &str, why: Doc<'_>) 
     let Ok(uuid) = <[u8; 16]>::try_from(bytes) else {
         return Ok(());
     };
+    let named = read(
+        &**cx.op,
+        router,
+        "collections",
+        doc! { "uuid": uuid_value(&uuid) },
+    )?;
+    if let Some(named) = named.first().and_then(|d| d.as_doc().get_str("_id")) {
+        // It has another name by now, which this shard was not told.
+        return settle(cx, router, named, Doc::EMPTY);
+    }
     let of = (&uuid, Timestamp::new(t, i));
     let undecided = why.get("undecided").is_some_and(|v| v.truthy());
-    for (_, set) in router.catalog.shards(&**cx.op, router)? {
-        // A collection that was to be sharded stays where it was.
-        let stays = undecided && set.name == primary.name;
-        end(cx, router, &set, ns, of, !stays)?;
+    // The shard of the database as the configuration has it now: this router may remember another one.
+    let database = read(&**cx.op, router, "databases", doc! { "_id": db })?.pop();
+    let primary = database
+        .as_ref()
+        .and_then(|d| d.as_doc().get_str("primary"));
+    // A collection that was to be sharded stays where it was. That one comes last, since it is what makes routers settle.
+    let stays = |name: &str| undecided && Some(name) == primary;
+    let mut shards = router.catalog.shards(&**cx.op, router)?;
+    shards.sort_by_key(|(name, _)| stays(name));
+    for (name, set) in shards {
+        end(cx, router, &set, ns, of, !stays(&name))?;
     }
-    delete(cx, router, "chunks", doc! { "uuid": binary(&uuid) }).map(drop)
+    lease.delete_chunks(cx, router, &uuid)
 }

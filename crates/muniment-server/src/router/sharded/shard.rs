@@ -10,37 +10,33 @@
 //!
 //! If the router ends before 4, [`settle`](super::settle) takes the placements away again; after 4 it does 5.
 
-use super::lease::{Lease, binary, delete};
-use super::place::{Stored, Told, end, of_table, stored, tell};
+use super::dividing::{
+    ShardRequest, check_collection, check_documents, check_series, has_index, index_of, is_key,
+};
+use super::lease::{Lease, delete};
+use super::place::{Stored, Told, end, ending_with, of_table, stored, tell, tell_streams};
+use super::renamed::finish_rename;
+use super::reshard::operation::settle_all;
+use super::settle::without_what_is_left;
+use super::{is_gone, is_stale};
 use crate::context::CommandContext;
+use crate::placement::FIELD;
+use crate::router::configuration::read;
 use crate::router::forward::run;
 use crate::router::place::set_of;
+use crate::router::tables::SERIES_FIELDS;
 use crate::router::{Router, SetPool};
-use muniment_shard::catalog::{Chunk, Collection, Tag};
+use crate::uuid::uuid_value;
+use muniment_shard::catalog::{Chunk, Collection, Shard, Tag};
 use muniment_shard::{
-    Candidate, Generation, RangeTable, Record, ShardKey, Timestamp, Version, Zones, initial_chunks,
+    Candidate, Generation, RangeTable, Record, ShardKey, Version, Zones, initial_chunks,
 };
-use muniment_value::{
-    ArrayBuf, Code, Doc, DocBuf, Elem, Error, Result, Value, array, doc, new_object_id, number,
-};
+use muniment_storage::stale;
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, array, doc, new_object_id};
 use std::sync::Arc;
 
 /// So many chunks are written at once.
 const PAGE: usize = 10_000;
-
-/// What the client asks for.
-pub struct ShardRequest<'r> {
-    /// The collection's full name.
-    pub ns: &'r str,
-    /// The shard key.
-    pub key: Arc<ShardKey>,
-    /// Values of the shard key are to be unique.
-    pub unique: bool,
-    /// How many chunks an empty collection begins with, if its key begins hashed.
-    pub chunks: Option<usize>,
-    /// The collation that the client gives, which has to be the simple one.
-    pub simple: bool,
-}
 
 /// Shards a collection; its UUID.
 ///
@@ -63,7 +59,14 @@ pub fn shard(
     // Another router may have been at work meanwhile.
     let begun = already(cx, router, request).and_then(|uuid| match uuid {
         Some(uuid) => Ok((Some(uuid), None)),
-        None => prepared(cx, router, &primary, request).map(|held| (None, Some(held))),
+        None => {
+            lease.keep(cx, router, || {
+                without_what_is_left(cx, router, &lease, &primary, ns)
+            })?;
+            let held = prepared(cx, router, &primary, request)?;
+            check_name(cx, router, ns, &held)?;
+            Ok((None, Some(held)))
+        }
     });
     let held = match begun {
         Ok((None, Some(held))) => held,
@@ -77,13 +80,27 @@ pub fn shard(
             return Err(e);
         }
     };
-    let done = begin(cx, router, request, (&primary, &held), &lease);
-    if let Err(e) = done {
-        // If the lease can be given back, nothing was decided and nobody else is at work.
-        if matches!(lease.release(cx, router), Ok(true)) {
-            undo(cx, router, request, (&primary, &held), lease.at)?;
+    match begin(cx, router, request, (&primary, &held), &lease) {
+        Ok(chunks) if !request.unsplittable => {
+            let (_, name) = ns.split_once('.').unwrap_or_default();
+            let o = doc! {
+                "shardCollection": name, "shardKey": request.key.pattern(), "unique": request.unique,
+                "numInitialChunks": chunks as i64,
+            };
+            tell_streams(cx, router, (ns, &held.uuid), &o);
         }
-        return Err(e);
+        Ok(_) => {}
+        Err(e) => {
+            // If the lease is still there, nothing was decided and nobody else is at work.
+            if lease.renew(cx, router).is_ok() {
+                let undone = lease.keep(cx, router, || {
+                    undo(cx, router, request, (&primary, &held), &lease)
+                });
+                lease.release(cx, router)?;
+                undone?;
+            }
+            return Err(e);
+        }
     }
     Ok(held.uuid)
 }
@@ -100,8 +117,9 @@ fn already(
     let Some(known) = router.tables.refresh(&**cx.op, router, request.ns)? else {
         return Ok(None);
     };
-    let same =
-        is_key(&request.key, known.key.pattern()) && known.collection.unique == request.unique;
+    let same = is_key(&request.key, known.key.pattern())
+        && known.collection.unique == request.unique
+        && known.collection.unsplittable == request.unsplittable;
     match same {
         true => Ok(Some(known.collection.generation.uuid)),
         false => Err(Error::new(
@@ -115,13 +133,30 @@ fn already(
     }
 }
 
+/// Refuses a collection that has another name by now, which this shard was not told.
+fn check_name(cx: &CommandContext<'_>, router: &Router, ns: &str, held: &Stored) -> Result<()> {
+    let named = read(
+        &**cx.op,
+        router,
+        "collections",
+        doc! { "uuid": uuid_value(&held.uuid), "_id": doc! { "$ne": ns } },
+    )?;
+    match named.first().and_then(|d| d.as_doc().get_str("_id")) {
+        None => Ok(()),
+        Some(now) => Err(Error::new(
+            Code::ConflictingOperationInProgress,
+            format!("{ns} is being renamed to {now}"),
+        )),
+    }
+}
+
 /// Takes the placements away again, unless it was decided after all.
 fn undo(
     cx: &CommandContext<'_>,
     router: &Router,
     request: &ShardRequest<'_>,
     (primary, held): (&SetPool, &Stored),
-    at: Timestamp,
+    lease: &Lease,
 ) -> Result<()> {
     if router
         .tables
@@ -130,21 +165,17 @@ fn undo(
     {
         return Ok(());
     }
-    for (_, set) in router.catalog.shards(&**cx.op, router)? {
-        end(
-            cx,
-            router,
-            &set,
-            request.ns,
-            (&held.uuid, at),
-            set.name != primary.name,
-        )?;
+    for (set, stays) in ending_with(cx, router, primary)? {
+        end(cx, router, &set, request.ns, (&held.uuid, lease.at), !stays)?;
     }
-    delete(cx, router, "chunks", doc! { "uuid": binary(&held.uuid) }).map(drop)
+    lease.delete_chunks(cx, router, &held.uuid)
 }
 
+/// The set that holds the collection's database now.
 fn primary_of(cx: &CommandContext<'_>, router: &Router, ns: &str) -> Result<Arc<SetPool>> {
     let (db, _) = ns.split_once('.').unwrap_or_default();
+    // Another router may have moved it, and the collection with it.
+    router.catalog.forget_database(db);
     let made = router.catalog.database(&**cx.op, router, db, Some(None))?;
     made.map_or_else(|| set_of(cx, router, db), Ok)
 }
@@ -162,9 +193,16 @@ fn prepared(
     let found = stored(cx, router, primary, request.ns)?;
     let had = found.is_some();
     if !had {
-        let create = doc! { "create": name, "writeConcern": majority.clone() };
+        // A shard that the database has left in between refuses what names versions.
+        if let Some(series) = &request.series {
+            check_series(series.as_doc(), request)?;
+        }
+        let mut create = doc! { "create": name, "writeConcern": majority.clone() };
+        create.append_some("timeseries", request.series.as_ref());
+        create.append(FIELD, DocBuf::new());
         match run(on, router, primary, db, &create, true) {
             Err(e) if e.code() == Code::NamespaceExists => {}
+            Err(e) if is_stale(&e) && !is_gone(&e) => {}
             other => drop(other?),
         }
     }
@@ -178,7 +216,7 @@ fn prepared(
         })?,
     };
     check_collection(&held, request)?;
-    if has_index(&held, request) {
+    if has_index(&held, &request.key, request.unique) {
         return Ok(held);
     }
     let count = doc! { "count": name };
@@ -189,11 +227,8 @@ fn prepared(
             "Please create an index that starts with the proposed shard key before sharding the collection",
         ));
     }
-    let mut index = doc! { "key": request.key.pattern(), "name": index_name(&request.key) };
+    let mut index = index_of(&held, &request.key);
     index.append_some("unique", request.unique.then_some(true));
-    if held.options.as_doc().get("collation").is_some() {
-        index.append("collation", doc! { "locale": "simple" });
-    }
     let create =
         doc! { "createIndexes": name, "indexes": array![&index], "writeConcern": majority };
     run(on, router, primary, db, &create, true)?;
@@ -201,86 +236,14 @@ fn prepared(
     Ok(held)
 }
 
-fn check_collection(held: &Stored, request: &ShardRequest<'_>) -> Result<()> {
-    let options = held.options.as_doc();
-    let refused = |why: &str| Err(Error::new(Code::InvalidOptions, why));
-    if options.get("capped").is_some_and(|v| v.truthy()) {
-        return refused("can't shard a capped collection");
-    }
-    if options.get("collation").is_some() && !request.simple {
-        return Err(Error::bad_value(
-            "Collection has default collation, so the collation option must be set to {locale: 'simple'}",
-        ));
-    }
-    for index in &held.indexes {
-        let index = index.as_doc();
-        let unique = index.get("unique").is_some_and(|v| v.truthy());
-        let key = index.get_doc("key").unwrap_or(Doc::EMPTY);
-        if unique && !request.key.begins_index(key) {
-            return refused(&format!(
-                "can't shard collection '{}' with unique index on {} and proposed shard key {}: uniqueness can't \
-                 be maintained unless shard key is a prefix",
-                request.ns,
-                key.to_display(),
-                request.key.pattern().to_display(),
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// Whether an index can find the documents of a range, and keeps keys unique if that is asked for.
-fn has_index(held: &Stored, request: &ShardRequest<'_>) -> bool {
-    let fits = |index: &DocBuf| {
-        let index = index.as_doc();
-        let key = index.get_doc("key").unwrap_or(Doc::EMPTY);
-        let simple = index.get_doc("collation").is_none();
-        let whole = ["sparse", "hidden"]
-            .iter()
-            .all(|f| !index.get(f).is_some_and(|v| v.truthy()))
-            && index.get("partialFilterExpression").is_none();
-        let unique = index.get("unique").is_some_and(|v| v.truthy()) && is_key(&request.key, key);
-        begins(&request.key, key) && simple && whole && (!request.unique || unique)
-    };
-    is_key(&request.key, doc! { "_id": 1 }.as_doc()) || held.indexes.iter().any(fits)
-}
-
-/// Whether a pattern is that of the shard key.
-fn is_key(key: &ShardKey, pattern: Doc<'_>) -> bool {
-    begins(key, pattern) && pattern.iter().count() == key.fields().len()
-}
-
-/// Whether a pattern has the fields of the shard key first.
-fn begins(key: &ShardKey, pattern: Doc<'_>) -> bool {
-    let mut names = pattern.iter();
-    key.fields().iter().all(|f| {
-        let fits = |e: Elem<'_>| match f.hashed {
-            true => e.value().as_str() == Some("hashed"),
-            false => number::to_f64(e.value()) == Some(1.0),
-        };
-        names
-            .next()
-            .is_some_and(|e| e.is_named(f.path.as_str()) && fits(e))
-    })
-}
-
-/// The name that drivers give an index: `a_1_b_hashed`.
-fn index_name(key: &ShardKey) -> String {
-    let parts = key.pattern();
-    let parts = parts.iter().map(|e| match e.value().as_str() {
-        Some(kind) => format!("{}_{kind}", e.name()),
-        None => format!("{}_1", e.name()),
-    });
-    parts.collect::<Vec<_>>().join("_")
-}
-
+/// Divides the collection; the number of its chunks.
 fn begin(
     cx: &CommandContext<'_>,
     router: &Router,
     request: &ShardRequest<'_>,
     (primary, held): (&Arc<SetPool>, &Stored),
     lease: &Lease,
-) -> Result<()> {
+) -> Result<usize> {
     let generation = Generation {
         uuid: held.uuid,
         timestamp: lease.at,
@@ -295,29 +258,31 @@ fn begin(
         version: Version::new(1, 0),
     }];
     let whole = RangeTable::build(Arc::clone(&request.key), generation, alone.clone())?;
-    let placement = of_table(&whole, Some(0), true)?;
+    let placement = of_table(&whole, Some(0), true)?.as_of(lease.at);
     tell_alone(cx, router, primary, request.ns, held, placement)?;
     // Nobody writes to it from here on, and no index is made.
     if let Some(again) = stored(cx, router, primary, request.ns)? {
         check_collection(&again, request)?;
     }
-    check_keys(cx, router, primary, request)?;
-    let records = match is_empty(cx, router, primary, request.ns)? {
+    check_documents(cx, router, (primary, held), request)?;
+    let divides = !request.unsplittable && is_empty(cx, router, primary, request.ns)?;
+    let records = match divides {
         true => first_chunks(cx, router, request, &of_primary)?,
         false => alone,
     };
     let table = RangeTable::build(Arc::clone(&request.key), generation, records.clone())?;
-    delete(cx, router, "chunks", doc! { "uuid": binary(&held.uuid) })?;
-    write_chunks(cx, router, request, &records, generation)?;
+    lease.delete_chunks(cx, router, &held.uuid)?;
+    write_chunks(cx, router, &request.key, &records, generation)?;
     let place = |undecided: bool| -> Result<()> {
         for (name, set) in &shards {
             let shard = table.shard_named(name);
             if shard.is_some() || set.name == primary.name {
-                let placement = of_table(&table, shard, undecided)?;
+                let placement = of_table(&table, shard, undecided)?.as_of(lease.at);
                 let told = Told {
                     ns: request.ns,
                     stored: held,
                     placement,
+                    ends: None,
                 };
                 if undecided {
                     lease.renew(cx, router)?;
@@ -334,11 +299,13 @@ fn begin(
     router.tables.refresh(&**cx.op, router, request.ns)?;
     // If this fails, `settle` does it when somebody meets it.
     let _ = place(false);
-    Ok(())
+    Ok(table.len())
 }
 
 /// The document in `config.collections`.
 fn document(request: &ShardRequest<'_>, held: &Stored, generation: Generation) -> Collection {
+    let mut rest = DocBuf::new();
+    rest.append_some(SERIES_FIELDS, held.series());
     Collection {
         ns: request.ns.to_string(),
         epoch: new_object_id(),
@@ -354,8 +321,8 @@ fn document(request: &ShardRequest<'_>, held: &Stored, generation: Generation) -
             .map(|d| d.to_buf()),
         max_chunk_size: None,
         permit_migrations: true,
-        unsplittable: false,
-        rest: DocBuf::new(),
+        unsplittable: request.unsplittable,
+        rest,
     }
 }
 
@@ -377,44 +344,9 @@ fn tell_alone(
         ns,
         stored: &without,
         placement,
+        ends: None,
     };
     tell(cx, router, primary, &told)
-}
-
-/// Refuses documents that can have no key.
-fn check_keys(
-    cx: &CommandContext<'_>,
-    router: &Router,
-    primary: &SetPool,
-    request: &ShardRequest<'_>,
-) -> Result<()> {
-    let (db, name) = request.ns.split_once('.').unwrap_or_default();
-    for field in request.key.fields() {
-        let path = field.path.as_str();
-        let ends = path.match_indices('.').map(|(i, _)| i).chain([path.len()]);
-        for end in ends {
-            let part = path.get(..end).unwrap_or(path);
-            let mut filter = DocBuf::new();
-            filter.append(part, doc! { "$type": "array" });
-            let find = doc! {
-                "find": name, "filter": filter, "limit": 1, "projection": doc! { "_id": 1 },
-                "singleBatch": true,
-            };
-            let reply = run(&**cx.op, router, primary, db, &find, true)?;
-            let cursor = reply.as_doc().get_doc("cursor").unwrap_or(Doc::EMPTY);
-            let batch = cursor.get_array("firstBatch").unwrap_or(Doc::EMPTY);
-            if let Some(d) = batch.values().next().and_then(|v| v.as_doc()) {
-                return Err(Error::new(
-                    Code::ShardKeyNotFound,
-                    format!(
-                        "the document {} has an array at {part}, where the shard key cannot have one",
-                        d.to_display()
-                    ),
-                ));
-            }
-        }
-    }
-    Ok(())
 }
 
 fn is_empty(cx: &CommandContext<'_>, router: &Router, primary: &SetPool, ns: &str) -> Result<bool> {
@@ -434,22 +366,8 @@ fn first_chunks(
     request: &ShardRequest<'_>,
     primary: &str,
 ) -> Result<Vec<Record>> {
-    let read =
-        |from: &str, filter: DocBuf| crate::router::catalog::read(&**cx.op, router, from, filter);
-    let shards = read("shards", DocBuf::new())?;
-    let shards = shards
-        .iter()
-        .map(|d| muniment_shard::catalog::Shard::parse(d.as_doc()));
-    let shards = shards.collect::<Result<Vec<_>>>()?;
-    let candidates: Vec<Candidate> = shards
-        .iter()
-        .filter(|s| !s.draining)
-        .map(|s| Candidate {
-            name: s.name.as_str().into(),
-            zones: s.zones.iter().map(|z| z.as_str().into()).collect(),
-        })
-        .collect();
-    let tags = read("tags", doc! { "ns": request.ns })?;
+    let candidates = candidates(cx, router)?;
+    let tags = read(&**cx.op, router, "tags", doc! { "ns": request.ns })?;
     let zones = tags
         .iter()
         .map(|d| Tag::parse(d.as_doc())?.range(&request.key));
@@ -457,24 +375,50 @@ fn first_chunks(
     initial_chunks(&request.key, &zones, &candidates, primary, request.chunks)
 }
 
-fn write_chunks(
+/// The shards that may get chunks of a collection.
+///
+/// # Errors
+/// Those of the configuration's set.
+pub fn candidates(cx: &CommandContext<'_>, router: &Router) -> Result<Vec<Candidate>> {
+    let shards = read(&**cx.op, router, "shards", DocBuf::new())?;
+    let shards = shards.iter().map(|d| Shard::parse(d.as_doc()));
+    let shards = shards.collect::<Result<Vec<_>>>()?;
+    let stay = shards.iter().filter(|s| !s.draining);
+    Ok(stay
+        .map(|s| Candidate {
+            name: s.name.as_str().into(),
+            zones: s.zones.iter().map(|z| z.as_str().into()).collect(),
+        })
+        .collect())
+}
+
+/// Writes the chunks of a generation, to which nothing refers yet.
+///
+/// # Errors
+/// Those of the configuration's set.
+pub fn write_chunks(
     cx: &CommandContext<'_>,
     router: &Router,
-    request: &ShardRequest<'_>,
+    key: &ShardKey,
     records: &[Record],
     generation: Generation,
 ) -> Result<()> {
-    // Routers read them by version.
-    let index = doc! { "key": doc! { "uuid": 1, "lastmod": 1 }, "name": "uuid_1_lastmod_1", "unique": true };
+    // Routers read them by version, and clients by their bounds.
+    let index = |field: &str| {
+        let mut key = doc! { "uuid": 1 };
+        key.append(field, 1);
+        doc! { "key": key, "name": format!("uuid_1_{field}_1"), "unique": true }
+    };
     let create = doc! {
-        "createIndexes": "chunks", "indexes": array![index], "writeConcern": doc! { "w": "majority" },
+        "createIndexes": "chunks", "indexes": array![index("lastmod"), index("min")],
+        "writeConcern": doc! { "w": "majority" },
     };
     run(&**cx.op, router, &router.config, "config", &create, true)?;
     for page in records.chunks(PAGE) {
         let mut docs = ArrayBuf::new();
         for record in page {
             let (id, uuid, since) = (new_object_id(), generation.uuid, generation.timestamp);
-            docs.push(Chunk::of_record(record, &request.key, id, uuid, since)?.to_doc());
+            docs.push(Chunk::of_record(record, key, id, uuid, since)?.to_doc());
         }
         let insert = doc! {
             "insert": "chunks", "documents": docs, "writeConcern": doc! { "w": "majority" },
@@ -494,7 +438,7 @@ fn write_chunks(
 /// Drops a sharded collection. The configuration forgets it first, which decides; then the shards drop it.
 ///
 /// # Errors
-/// Those of the sets.
+/// 13388 StaleConfig if it was dropped since the table was read: another one may have its name. Those of the sets.
 pub fn drop_sharded(
     cx: &CommandContext<'_>,
     router: &Router,
@@ -502,13 +446,27 @@ pub fn drop_sharded(
 ) -> Result<()> {
     let (ns, generation) = (known.ns(), known.collection.generation);
     let lease = Lease::take(cx, router, ns, "drop")?;
+    if let Err(e) = settle_all(cx, router, ns) {
+        drop(lease.release(cx, router));
+        return Err(e);
+    }
+    let now = router.tables.refresh(&**cx.op, router, ns);
+    let is_same = |now: &crate::router::Known| now.collection.generation == generation;
+    let whole = match now {
+        Ok(Some(now)) if is_same(&now) => finish_rename(cx, router, &now).map(drop),
+        other => other.and_then(|_| Err(stale(ns, None, "the collection was dropped meanwhile"))),
+    };
+    if let Err(e) = whole {
+        let _ = lease.release(cx, router);
+        return Err(e);
+    }
     let uuid = generation.uuid;
     let one = |filter: DocBuf, limit: i32| array![doc! { "q": filter, "limit": limit }];
     let forgotten = lease.commit(
         cx,
         router,
         vec![
-            doc! { "delete": "collections", "deletes": one(doc! { "_id": ns, "uuid": binary(&uuid) }, 1) },
+            doc! { "delete": "collections", "deletes": one(doc! { "_id": ns, "uuid": uuid_value(&uuid) }, 1) },
             doc! { "delete": "tags", "deletes": one(doc! { "ns": ns }, 0) },
         ],
     );
@@ -520,10 +478,11 @@ pub fn drop_sharded(
     for (_, set) in router.catalog.shards(&**cx.op, router)? {
         end(cx, router, &set, ns, (&uuid, generation.timestamp), true)?;
     }
-    delete(cx, router, "chunks", doc! { "uuid": binary(&uuid) }).map(drop)
-}
-
-/// The value of an UUID in a reply.
-pub fn uuid_value(uuid: &[u8; 16]) -> Value<'_> {
-    binary(uuid)
+    delete(
+        &**cx.op,
+        router,
+        "chunks",
+        doc! { "uuid": uuid_value(&uuid) },
+    )
+    .map(drop)
 }

@@ -1,6 +1,6 @@
 //! Sizes of collections and databases that several shards have: the sums of what the shards say.
 
-use super::{all_of, broadcast};
+use super::broadcast;
 use crate::context::CommandContext;
 use crate::router::Router;
 use crate::router::forward::{Beside, Part, ask_all, reach};
@@ -40,7 +40,7 @@ const OF_DATABASE: [&str; 9] = [
 /// # Errors
 /// The shards'.
 pub fn coll_stats(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
-    let shards = all_of(known);
+    let shards = known.all();
     let replies = broadcast(cx, router, known, &shards, cx.request.body)?;
     let bodies: Vec<Doc<'_>> = replies.iter().map(|r| r.body.as_doc()).collect();
     cx.reply.field("sharded", true);
@@ -70,6 +70,9 @@ pub fn coll_stats(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Know
             cx.reply.field(name, v);
         }
     }
+    if let Some(series) = of_series(&bodies) {
+        cx.reply.field("timeseries", series);
+    }
     cx.reply.field("nchunks", known.table.len() as i32);
     let mut raw = DocBuf::new();
     for (shard, d) in shards.iter().zip(&bodies) {
@@ -77,6 +80,31 @@ pub fn coll_stats(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Know
     }
     cx.reply.field("shards", raw);
     Ok(())
+}
+
+/// What the shards say of the buckets of a time series: the sums, and averages over all.
+fn of_series(bodies: &[Doc<'_>]) -> Option<DocBuf> {
+    let each = bodies.iter().filter_map(|d| d.get_doc("timeseries"));
+    let each: Vec<Doc<'_>> = each.collect();
+    let of = |d: &Doc<'_>, name| d.get(name).and_then(number::to_i64_clamped).unwrap_or(0);
+    let average = |name, counted| {
+        let total: i64 = each.iter().map(|d| of(d, name) * of(d, counted)).sum();
+        let count: i64 = each.iter().map(|d| of(d, counted)).sum();
+        number::narrow(total / count.max(1))
+    };
+    let mut out = DocBuf::new();
+    for e in *each.first()? {
+        match e.name() {
+            name @ "avgBucketSize" => out.append(name, average(name, "bucketCount")),
+            name @ "avgNumMeasurementsPerCommit" => out.append(name, average(name, "numCommits")),
+            name if e.value().is_number() => {
+                out.append_some(name, sum(&each, name));
+                &mut out
+            }
+            _ => out.append_elem(e),
+        };
+    }
+    Some(out)
 }
 
 /// Runs `validate`.
@@ -117,7 +145,7 @@ pub fn data_size(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let Some(known) = known else {
         return database(cx, router);
     };
-    let replies = broadcast(cx, router, &known, &all_of(&known), cx.request.body)?;
+    let replies = broadcast(cx, router, &known, &known.all(), cx.request.body)?;
     let bodies: Vec<Doc<'_>> = replies.iter().map(|r| r.body.as_doc()).collect();
     for name in ["size", "numObjects", "millis"] {
         if let Some(sum) = sum(&bodies, name) {
@@ -163,14 +191,7 @@ pub fn db_stats(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
             cx.reply.field(name, sum);
         }
     }
-    let of = |name: &str| sum(&bodies, name).and_then(number::to_f64).unwrap_or(0.0);
-    let objects = of("objects");
-    let average = if objects > 0.0 {
-        of("dataSize") / objects
-    } else {
-        0.0
-    };
-    cx.reply.field("avgObjSize", average);
+    cx.reply.field("avgObjSize", average(&bodies));
     let first = bodies.first().copied().unwrap_or(Doc::EMPTY);
     for name in ["scaleFactor", "fsUsedSize", "fsTotalSize"] {
         if let Some(v) = first.get(name) {
@@ -192,9 +213,26 @@ fn sum<'v>(of: &[Doc<'_>], name: &str) -> Option<Value<'v>> {
         Value::Double(_) => Some(Value::Double(
             values.iter().filter_map(|v| number::to_f64(*v)).sum(),
         )),
-        _ => Some(number::narrow(
-            values.iter().filter_map(|v| v.as_i64_exact()).sum(),
-        )),
+        first => {
+            let sum = values.iter().filter_map(|v| v.as_i64_exact()).sum();
+            Some(match first {
+                Value::Int64(_) => Value::Int64(sum),
+                _ => number::narrow(sum),
+            })
+        }
+    }
+}
+
+/// The average size of a database's documents. Each shard tells it in bytes, whatever the scale of the other figures.
+fn average(of: &[Doc<'_>]) -> f64 {
+    let figure = |d: &Doc<'_>, name: &str| d.get(name).and_then(number::to_f64).unwrap_or(0.0);
+    let bytes = of
+        .iter()
+        .map(|d| figure(d, "avgObjSize") * figure(d, "objects"));
+    let (bytes, objects): (f64, f64) = (bytes.sum(), of.iter().map(|d| figure(d, "objects")).sum());
+    match objects > 0.0 {
+        true => bytes / objects,
+        false => 0.0,
     }
 }
 

@@ -6,6 +6,7 @@
 use super::is_stale;
 use super::pipeline::{Whole, over};
 use super::place::{View, view};
+use super::reads::distinct_of;
 use crate::commands::cursor_reply::limits;
 use crate::context::CommandContext;
 use crate::router::Router;
@@ -40,7 +41,7 @@ fn definition(cx: &CommandContext<'_>, router: &Router, name: &str) -> Result<Op
     view(&**cx.op, router, &set, cx.db(), name)
 }
 
-/// Runs find, aggregate or count on a view.
+/// Runs find, aggregate, count or distinct on a view.
 ///
 /// # Errors
 /// 165 ViewDepthLimitExceeded; 20 for other commands; those of the pipeline.
@@ -71,6 +72,10 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
         }
     }
     let (limits, single) = own_stages(cx, &mut pipeline)?;
+    if cx.spec.name == "distinct" {
+        let collation = collation.as_ref().map(|d| d.as_doc());
+        return distinct_of(cx, router, (&name, pipeline.as_doc()), collation);
+    }
     let ns = format!("{}.{name}", cx.db());
     let known = router.tables.of(&**cx.op, router, &ns)?;
     let whole = Whole {
@@ -119,6 +124,10 @@ fn own_stages(cx: &CommandContext<'_>, pipeline: &mut ArrayBuf) -> Result<(Batch
             add("$sort", cx.args.doc("sort"));
         }
         "count" => add("$match", cx.args.doc("query")),
+        "distinct" => {
+            add("$match", cx.args.doc("query"));
+            return Ok((BatchLimits::FIRST, false));
+        }
         name => {
             return Err(Error::new(
                 Code::IllegalOperation,

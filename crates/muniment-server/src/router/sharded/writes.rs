@@ -7,8 +7,11 @@
 //! Invariant: no statement is sent to a shard again, unless it was refused there before it did anything, or the
 //! command is retryable and the shard remembers it.
 
+use super::done_ranges::DoneRanges;
 use super::spread::{Done, Outcome, Owned, Statement, StatementIds, Writes, command};
-use super::{PRIMARY, Repeats, ask_parts, is_stale, one, parsed, reached, relocate, upsert};
+use super::{
+    PRIMARY, Repeats, ask_parts, collation_in, is_stale, one, parsed, reached, relocate, upsert,
+};
 use crate::context::CommandContext;
 use crate::router::Router;
 use crate::router::forward::{Beside, Part};
@@ -40,8 +43,8 @@ pub struct Run<'a> {
     /// The places of those that are not done, ascending.
     pending: BTreeSet<usize>,
     outcome: Outcome,
-    /// The shards that have done their part of a statement for all.
-    did: BTreeSet<(usize, Arc<str>)>,
+    /// What is done of statements for all.
+    did: DoneRanges,
     /// The documents that these have found.
     found: i64,
 }
@@ -130,7 +133,7 @@ fn begin<'a>(cx: &mut CommandContext<'a>, writes: Writes) -> Result<Run<'a>> {
         pending: (0..statements.len()).collect(),
         statements,
         outcome: Outcome::default(),
-        did: BTreeSet::new(),
+        did: DoneRanges::default(),
         found: 0,
     })
 }
@@ -189,8 +192,11 @@ impl Run<'_> {
                     }
                     Some(Goes::ToOne(shards)) => {
                         let statement = self.statements.get(place).ok_or_else(lost)?;
-                        let done = one::write(cx, router, known, self.writes, statement, shards)?;
-                        self.outcome.add(done, &[place]);
+                        match one::write(cx, router, known, self.writes, statement, shards) {
+                            Ok(done) => self.outcome.add(done, &[place]),
+                            Err(e) if is_of_statement(&e) => self.outcome.fails(place, &e),
+                            Err(e) => return Err(e),
+                        }
                     }
                     Some(Goes::Fails(e)) => self.outcome.fails(place, e),
                     _ => return Err(lost()),
@@ -306,13 +312,14 @@ impl Run<'_> {
         let plain = upsert::without(statement.doc.as_doc());
         let docs = [plain.as_doc()];
         let body = command(cx, self.writes, true, &[]);
-        let name = |shard: usize| -> Arc<str> { known.table.shard_name(shard).into() };
-        let left: Vec<usize> = (shards.iter().copied())
-            .filter(|shard| !self.did.contains(&(place, name(*shard))))
-            .collect();
-        let versions: Vec<DocBuf> = left.iter().map(|shard| known.versions(*shard)).collect();
+        let mut left: Vec<(usize, DocBuf)> = Vec::new();
+        for shard in shards {
+            let to_do = self.did.left(place, known, *shard)?;
+            let limits = to_do.limits(known.versions(*shard), known.ns());
+            left.extend(limits.map(|versions| (*shard, versions)));
+        }
         let mut parts = Vec::new();
-        for (shard, versions) in left.iter().zip(&versions) {
+        for (shard, versions) in &left {
             parts.push(Part {
                 set: known.set(*shard)?,
                 db: cx.db(),
@@ -324,12 +331,12 @@ impl Run<'_> {
         }
         let replies = ask_parts(cx, router, &parts);
         let mut ends = None;
-        for (reply, shard) in replies.into_iter().zip(&left) {
+        for (reply, (shard, _)) in replies.into_iter().zip(&left) {
             let done = reply.and_then(|reply| Done::read(&reply));
             match done.map(|mut done| (done.take_stale(), done)) {
                 Ok((Some((_, e)), _)) | Err(e) => ends = ends.filter(|e| !is_stale(e)).or(Some(e)),
                 Ok((None, done)) => {
-                    self.did.insert((place, name(*shard)));
+                    self.did.did(place, known, *shard)?;
                     self.found += done.n;
                     self.outcome.add(done, &[place]);
                 }
@@ -358,7 +365,7 @@ impl Run<'_> {
             Writes::Inserts => Aim::Insert(d),
             Writes::Updates | Writes::Deletes => Aim::Change {
                 filter: d.get_doc("q").unwrap_or(Doc::EMPTY),
-                collation: d.get_doc("collation"),
+                collation: collation_in(d),
                 upsert: is("upsert"),
                 update: d.get("u").filter(|_| self.writes == Writes::Updates),
                 multi: match self.writes {
@@ -367,8 +374,22 @@ impl Run<'_> {
                 },
             },
         };
-        goes(cx, known, &aim)
+        match goes(cx, known, &aim) {
+            // What is done already is not done again.
+            Goes::To(shard) if self.did.any(place) => Goes::ToAll(vec![shard]),
+            other => other,
+        }
     }
+}
+
+/// Whether an error of looking for a statement's document is the statement's own: its filter, sort or collation is wrong.
+/// Other statements go on.
+fn is_of_statement(e: &Error) -> bool {
+    const UNDEFINED_VARIABLE: i32 = 17_276;
+    matches!(
+        e.code(),
+        Code::BadValue | Code::FailedToParse | Code::TypeMismatch
+    ) || e.code().0 == UNDEFINED_VARIABLE
 }
 
 /// What a statement aims at.
@@ -393,6 +414,12 @@ pub enum Aim<'a> {
 /// Where a statement goes.
 pub fn goes(cx: &CommandContext<'_>, known: &Known, aim: &Aim<'_>) -> Goes {
     let (filter, collation, upsert, multi, update) = match aim {
+        Aim::Insert(_) if known.buckets => {
+            return match known.collection.unsplittable {
+                true => Goes::To(known.table.owner(&known.key.lowest())),
+                false => Goes::Fails(no_buckets(known)),
+            };
+        }
         Aim::Insert(d) => {
             return match known.key.key_of(*d) {
                 Ok(key) => Goes::To(known.table.owner(&key)),
@@ -407,6 +434,15 @@ pub fn goes(cx: &CommandContext<'_>, known: &Known, aim: &Aim<'_>) -> Goes {
             multi,
         } => (*filter, *collation, *upsert, *multi, *update),
     };
+    if known.buckets && update.is_some() {
+        // No bucket is updated, as any shard says.
+        return Goes::To(0);
+    }
+    match update.map_or(Fits::Yes, |update| fits(known, update, multi, upsert)) {
+        Fits::Yes => {}
+        Fits::No => return Goes::To(0),
+        Fits::ChangesKey(e) => return Goes::Fails(e),
+    }
     // An `_id` never changes, so most updates need not be looked at.
     let looks = upsert || update.is_some_and(|update| relocate::may_move(known, update, None));
     let parsed = looks
@@ -422,10 +458,10 @@ pub fn goes(cx: &CommandContext<'_>, known: &Known, aim: &Aim<'_>) -> Goes {
     }
     let mut shards = reached(cx, known, filter, collation);
     if upsert && shards.is_empty() {
-        shards = super::all_of(known);
+        shards = known.all();
     }
     if let Some(update) =
-        update.filter(|_| !multi && known.table.shards().len() > 1 && !shards.is_empty())
+        update.filter(|_| !multi && relocate::is_possible(known) && !shards.is_empty())
         && relocate::may_move(known, update, fixed.as_ref().map(|d| d.as_doc()))
     {
         return Goes::ToOne(shards);
@@ -438,6 +474,49 @@ pub fn goes(cx: &CommandContext<'_>, known: &Known, aim: &Aim<'_>) -> Goes {
         (_, true) => Goes::ToAll(shards),
         (_, false) => Goes::ToOne(shards),
     }
+}
+
+/// Whether an update can be one of a collection.
+pub enum Fits {
+    /// It may be. A shard says whether it is.
+    Yes,
+    /// No time series takes it, as any shard says.
+    No,
+    /// It may move measurements to other shards.
+    ChangesKey(Error),
+}
+
+/// Looks at an update of a time series: shards that have none of its measurements, or not all, would not see what is wrong
+/// with it.
+pub fn fits(known: &Known, update: Value<'_>, multi: bool, upsert: bool) -> Fits {
+    let Some(series) = known
+        .series()
+        .filter(|_| !known.buckets && !known.collection.unsplittable)
+    else {
+        return Fits::Yes;
+    };
+    if series.check_update(update, multi, upsert).is_err() {
+        return Fits::No;
+    }
+    match relocate::may_move(known, update, None) {
+        true => Fits::ChangesKey(Error::new(
+            Code::InvalidOptions,
+            "Multi-update operations are not allowed when updating the shard key field.",
+        )),
+        false => Fits::Yes,
+    }
+}
+
+/// 115: a bucket may have measurements of several shards.
+fn no_buckets(known: &Known) -> Error {
+    Error::new(
+        Code::CommandNotSupported,
+        format!(
+            "Buckets cannot be inserted into {}, which is sharded: insert the measurements, or restore the buckets \
+             before it is sharded",
+            known.ns()
+        ),
+    )
 }
 
 /// The error that counts: in a transaction, all parts have failed after the first.

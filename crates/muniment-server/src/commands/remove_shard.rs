@@ -1,0 +1,22 @@
+//! `removeShard`: the shard drains, and is forgotten once it has nothing left.
+
+use crate::auth::Needs;
+use crate::context::CommandContext;
+use crate::registry::CommandSpec;
+use crate::router::{Router, draining};
+use muniment_auth::action::Action;
+use muniment_value::Result;
+use muniment_value::args::Types;
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "removeShard",
+    aliases: &["removeshard"],
+    doc: "Has a shard drain, and forgets it once it has nothing left",
+    ..CommandSpec::of_cluster(run, Needs::cluster(&[Action::RemoveShard]))
+};
+
+fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let name = cx.typed_target(Types::STRING)?;
+    draining::step(cx, router, name.as_str().unwrap_or_default())
+}

@@ -1,0 +1,29 @@
+//! `removeShardFromZone`.
+
+use crate::auth::Needs;
+use crate::context::CommandContext;
+use crate::registry::CommandSpec;
+use crate::router::Router;
+use crate::router::sharded::zones::leave;
+use muniment_auth::action::{Action, Actions};
+use muniment_value::Result;
+use muniment_value::args::{Field, Types, req};
+
+const FIELDS: &[Field] = &[req("zone", Types::STRING)];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "removeShardFromZone",
+    doc: "Takes a shard out of a zone",
+    fields: FIELDS,
+    ..CommandSpec::of_cluster(
+        run,
+        Needs::Of(|asks| asks.may_on("config.shards", Actions::of(&[Action::Update]))),
+    )
+};
+
+fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let shard = cx.typed_target(Types::STRING)?;
+    let zone = cx.args.str("zone").unwrap_or_default();
+    leave(cx, router, shard.as_str().unwrap_or_default(), zone)
+}

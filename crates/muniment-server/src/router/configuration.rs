@@ -1,0 +1,152 @@
+//! Reads what the configuration's set has stored.
+
+use super::forward::{Own, ask_own_of_all};
+use super::{Reach, Router};
+use crate::read_preference::{Mode, ReadPreference};
+use muniment_op::Interrupt;
+use muniment_value::{ArrayBuf, Doc, DocBuf, Error, Result, array, doc};
+use muniment_wire::client::check_ok;
+
+/// So many documents are read at a time. A batch may hold 16 MiB, and a document of the configuration has some hundred
+/// bytes.
+const PAGE: usize = 10_000;
+
+/// The documents of a collection of the configuration, as a majority has them, sorted by `_id`.
+///
+/// # Errors
+/// Those of the way there, and the set's.
+pub fn read(
+    on: &dyn Interrupt,
+    router: &Router,
+    collection: &str,
+    filter: DocBuf,
+) -> Result<Vec<DocBuf>> {
+    read_all(on, router, collection, filter, Reach::Primary)
+}
+
+/// As [`read`], for what cannot change, or is compared by the shards: while the configuration has no primary, a
+/// secondary tells it.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_any(
+    on: &dyn Interrupt,
+    router: &Router,
+    collection: &str,
+    filter: DocBuf,
+) -> Result<Vec<DocBuf>> {
+    let reach = Reach::By(ReadPreference::of(Mode::PrimaryPreferred));
+    read_all(on, router, collection, filter, reach)
+}
+
+fn read_all(
+    on: &dyn Interrupt,
+    router: &Router,
+    collection: &str,
+    filter: DocBuf,
+    reach: Reach<'_>,
+) -> Result<Vec<DocBuf>> {
+    let mut found = Vec::new();
+    loop {
+        let last = found.last().and_then(|d: &DocBuf| d.as_doc().get("_id"));
+        let rest = match last {
+            None => filter.clone(),
+            // All `_id`s of these collections are of one type.
+            Some(id) => doc! { "$and": array![&filter, doc! { "_id": doc! { "$gt": id } }] },
+        };
+        let page = read_after(on, router, collection, rest, ("_id", PAGE), reach)?;
+        let last = is_last(&page, PAGE);
+        found.extend(page);
+        if last {
+            return Ok(found);
+        }
+    }
+}
+
+/// Whether no documents follow those that were read, of which there are `most` at most. A batch also ends before it has
+/// 16 MiB, so one that has fewer documents and is not small may have others after it.
+pub fn is_last(page: &[DocBuf], most: usize) -> bool {
+    const SMALL: usize = 1 << 20;
+    let bytes: usize = page.iter().map(|d| d.as_bytes().len()).sum();
+    page.is_empty() || (page.len() < most && bytes < SMALL)
+}
+
+/// The first `most` documents in the order of a field, as a majority has them.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_after(
+    on: &dyn Interrupt,
+    router: &Router,
+    collection: &str,
+    filter: DocBuf,
+    (by, most): (&str, usize),
+    reach: Reach<'_>,
+) -> Result<Vec<DocBuf>> {
+    let mut sort = DocBuf::new();
+    sort.append(by, 1);
+    let find = doc! {
+        "find": collection, "filter": filter, "sort": sort,
+        "readConcern": doc! { "level": "majority" }, "limit": most as i64, "batchSize": most as i64,
+        "singleBatch": true, "$readPreference": doc! { "mode": "primaryPreferred" },
+    };
+    first_batch(on, router, &find, reach).map(|(found, _)| found)
+}
+
+/// So many documents may a pipeline give.
+const MOST: i32 = 200_000;
+
+/// What a pipeline gives on a collection of the configuration, as a majority has it: documents that fit into one batch.
+///
+/// # Errors
+/// As [`read`]; 1 if there are more.
+pub fn aggregated(
+    on: &dyn Interrupt,
+    router: &Router,
+    collection: &str,
+    pipeline: ArrayBuf,
+) -> Result<Vec<DocBuf>> {
+    let aggregate = doc! {
+        "aggregate": collection, "pipeline": pipeline, "cursor": doc! { "batchSize": MOST },
+        "readConcern": doc! { "level": "majority" },
+    };
+    let (found, more) = first_batch(on, router, &aggregate, Reach::Primary)?;
+    match more {
+        false => Ok(found),
+        true => Err(Error::internal(format!(
+            "config.{collection} gives more than fits into one batch"
+        ))),
+    }
+}
+
+/// The documents of the first batch of a command with a cursor, and whether there are more.
+fn first_batch(
+    on: &dyn Interrupt,
+    router: &Router,
+    command: &DocBuf,
+    reach: Reach<'_>,
+) -> Result<(Vec<DocBuf>, bool)> {
+    let mut found = Vec::new();
+    let own = Own {
+        set: &router.config,
+        db: "config",
+        command,
+        versions: None,
+        reach,
+    };
+    let reply = ask_own_of_all(on, router, &[own]).pop();
+    let reply = reply
+        .ok_or_else(|| Error::internal("a reply is lost"))??
+        .body;
+    check_ok(reply.as_doc())?;
+    let cursor = reply.as_doc().get_doc("cursor").unwrap_or(Doc::EMPTY);
+    for v in cursor
+        .get_array("firstBatch")
+        .unwrap_or(Doc::EMPTY)
+        .values()
+    {
+        found.extend(v.as_doc().map(|d| d.to_buf()));
+    }
+    let more = cursor.get("id").and_then(|v| v.as_i64_exact()) != Some(0);
+    Ok((found, more))
+}

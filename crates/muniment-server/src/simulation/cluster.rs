@@ -1,0 +1,50 @@
+//! The cluster that is simulated.
+
+use crate::connections::ConnShared;
+use crate::context::{ConnLocal, Request};
+use crate::request::{self, Caller};
+use crate::state::ServerState;
+use muniment_value::{Doc, DocBuf};
+use std::sync::Arc;
+
+/// What a step finds wrong.
+pub type Found = Result<(), String>;
+
+/// Shards; server 0 is the configuration's.
+pub const SHARDS: usize = 2;
+/// Routers come after the members.
+pub const FIRST_ROUTER: usize = SHARDS + 1;
+pub const ROUTERS: usize = 2;
+
+/// The name of a shard, which is that of its set.
+pub fn shard_name(number: usize) -> String {
+    format!("s{number}")
+}
+
+/// Runs a request as a connection does.
+pub fn run_request(
+    state: &Arc<ServerState>,
+    conn: &Arc<ConnShared>,
+    request: &Request<'_>,
+) -> DocBuf {
+    let counter = state.metrics.counter(1);
+    let mut out = Vec::new();
+    let caller = Caller {
+        server: state,
+        conn,
+        counter: &counter,
+        request,
+    };
+    let mut local = ConnLocal {
+        greeted: true,
+        ..ConnLocal::default()
+    };
+    request::execute(caller, &mut local, &mut out);
+    Doc::new(&out).to_buf()
+}
+
+/// The beginning of a document's text.
+pub fn short(d: Doc<'_>) -> String {
+    let text = format!("{d:?}");
+    text.chars().take(400).collect()
+}

@@ -1,0 +1,214 @@
+//! What shards own, compared after each step and at the end.
+
+use super::cluster::{Found, SHARDS, run_request};
+use super::world::World;
+use crate::context::Request;
+use crate::replica_set::simulation::member::connection;
+use crate::state::ServerState;
+use crate::uuid::uuid_value;
+use muniment_op::NeverInterrupted;
+use muniment_shard::ShardKey;
+use muniment_shard::catalog::Chunk;
+use muniment_storage::{Collection, Owned, Placement};
+use muniment_value::{Doc, doc};
+use std::sync::Arc;
+
+/// The collection.
+const NS: &str = "d.c";
+
+/// What was compared last.
+#[derive(Default)]
+pub struct Ways {
+    seen: [Option<Arc<Placement>>; SHARDS],
+}
+
+fn collection(state: &ServerState) -> Option<Arc<Collection>> {
+    state.engine.store.collection(NS)
+}
+
+fn placement(world: &World, shard: usize) -> Option<Arc<Placement>> {
+    let state = world.lock().processes[shard].state.clone()?;
+    collection(&state)?.placement()
+}
+
+/// The ranges that a shard takes writes to.
+fn writable(placement: &Placement) -> Vec<Owned> {
+    let frozen = placement.moving().filter(|m| !m.arrives);
+    let frozen = frozen.map(|m| m.range.clone());
+    let all = placement.owned().to_vec();
+    match frozen {
+        Some(frozen) => muniment_storage::ranges_without(&all, &[frozen]),
+        None => all,
+    }
+}
+
+/// Whether two ranges have a key in common.
+fn overlap(a: &Owned, b: &Owned) -> bool {
+    let ends_before = |a: &Owned, b: &Owned| a.1.as_ref().is_some_and(|end| *end <= b.0);
+    !ends_before(a, b) && !ends_before(b, a)
+}
+
+impl Ways {
+    /// No two shards take writes to the same key.
+    pub fn look(&mut self, world: &World) -> Found {
+        let now: Vec<_> = (1..=SHARDS).map(|s| placement(world, s)).collect();
+        let same = |(a, b): (&Option<Arc<Placement>>, &Option<Arc<Placement>>)| match (a, b) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        if now.iter().zip(&self.seen).all(same) {
+            return Ok(());
+        }
+        for (seen, now) in self.seen.iter_mut().zip(&now) {
+            seen.clone_from(now);
+        }
+        for (i, a) in now.iter().enumerate() {
+            for b in now.iter().skip(i + 1) {
+                let (Some(a), Some(b)) = (a, b) else { continue };
+                for x in writable(a) {
+                    if let Some(y) = writable(b).iter().find(|y| overlap(&x, y)) {
+                        return Err(format!("two shards take writes to {x:?} and {y:?}"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Shards own what the configuration says, together everything, and have no other rows.
+    pub fn at_the_end(&self, world: &World) -> Found {
+        let mut owned: Vec<Owned> = Vec::new();
+        let mut said: Vec<(String, Owned)> = Vec::new();
+        let config = world.lock().processes[0].state.clone();
+        let config = config.ok_or("the configuration is not up")?;
+        let mut key = None;
+        for shard in 1..=SHARDS {
+            let state = world.lock().processes[shard].state.clone();
+            let state = state.ok_or_else(|| format!("shard {shard} is not up"))?;
+            let collection =
+                collection(&state).ok_or_else(|| format!("shard {shard} has no {NS}"))?;
+            let placement = collection.placement();
+            let placement = placement.ok_or_else(|| format!("{NS} is whole on shard {shard}"))?;
+            if placement.moving().is_some() || placement.undecided {
+                return Err(format!(
+                    "shard {shard} still moves something: {:?}",
+                    placement.to_doc()
+                ));
+            }
+            foreign(&state, &collection, &placement, shard)?;
+            let name = super::cluster::shard_name(shard);
+            said.extend(placement.owned().iter().map(|r| (name.clone(), r.clone())));
+            owned.extend(placement.owned().iter().cloned());
+            key = Some((Arc::clone(&placement.key), collection.uuid()));
+        }
+        owned.sort();
+        let (key, uuid) = key.ok_or("there is no key")?;
+        whole(&key, &owned)?;
+        agrees(&config, &said, (&key, &uuid))
+    }
+}
+
+/// These ranges, which are sorted, are all keys, and each key once.
+fn whole(key: &ShardKey, ranges: &[Owned]) -> Found {
+    let mut end = Some(key.lowest());
+    for (min, max) in ranges {
+        if Some(min) != end.as_ref() {
+            return Err(format!("after {end:?} the next range is from {min:?}"));
+        }
+        end.clone_from(max);
+    }
+    match end {
+        None => Ok(()),
+        Some(end) => Err(format!("the ranges end at {end:?}")),
+    }
+}
+
+/// Nothing is frozen any more.
+pub fn thaw(state: &ServerState) {
+    let Some(collection) = collection(state) else {
+        return;
+    };
+    let is_frozen = |p: &Placement| p.moving().is_some_and(|m| !m.arrives);
+    if collection.placement().is_some_and(|p| is_frozen(&p)) {
+        let thawed = state
+            .engine
+            .store
+            .place(&collection, &NeverInterrupted, |held| {
+                Ok(held.map(|held| held.still()))
+            });
+        // The member may fall meanwhile.
+        drop(thawed);
+    }
+}
+
+/// No row is left that the shard does not own.
+fn foreign(
+    state: &ServerState,
+    collection: &Arc<Collection>,
+    placement: &Placement,
+    shard: usize,
+) -> Found {
+    let all: Owned = (Vec::new(), None);
+    let view = state.engine.store.snapshot().with_foreign_rows();
+    let mut rows = view.rows_of_range(collection, &placement.key, &all, None);
+    let mut key = Vec::new();
+    while let Some(row) = rows.next(&NeverInterrupted).map_err(|e| e.to_string())? {
+        key.clear();
+        let owned = placement.key.write_key(Doc::new(&row.doc), &mut key);
+        if owned.is_err() || !placement.owns(&key) {
+            let d = Doc::new(&row.doc).to_buf();
+            return Err(format!("shard {shard} keeps {d:?}, which it does not own"));
+        }
+    }
+    Ok(())
+}
+
+/// The chunks that the configuration has of the collection with this UUID say the same.
+fn agrees(
+    config: &Arc<ServerState>,
+    said: &[(String, Owned)],
+    (key, uuid): (&ShardKey, &[u8; 16]),
+) -> Found {
+    let body = doc! {
+        "find": "chunks", "filter": doc! { "uuid": uuid_value(uuid) }, "batchSize": 10_000, "$db": "config",
+    };
+    let request = Request {
+        db: "config",
+        name: "find",
+        body: body.as_doc(),
+        sequences: &[],
+        exhaust_allowed: false,
+        legacy: false,
+    };
+    let reply = run_request(config, &connection(), &request);
+    let batch = reply
+        .as_doc()
+        .get_doc("cursor")
+        .and_then(|c| c.get_array("firstBatch"));
+    let mut chunks = Vec::new();
+    for d in batch
+        .unwrap_or(Doc::EMPTY)
+        .values()
+        .filter_map(|v| v.as_doc())
+    {
+        let chunk = Chunk::parse(d).map_err(|e| e.to_string())?;
+        let min = key.bound(chunk.min.as_doc()).map_err(|e| e.to_string())?;
+        let max = key.bound(chunk.max.as_doc()).map_err(|e| e.to_string())?;
+        let max = (max != key.highest()).then_some(max);
+        let reaches = |to: &Option<Vec<u8>>| match (to, &max) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(to), Some(max)) => max <= to,
+        };
+        let holds = |(from, to): &Owned| *from <= min && reaches(to);
+        let owner = said.iter().find(|(_, range)| holds(range));
+        if owner.map(|(name, _)| name) != Some(&chunk.shard) {
+            return Err(format!(
+                "the configuration says {d:?}, and the shards {said:?}"
+            ));
+        }
+        chunks.push((min, max));
+    }
+    chunks.sort();
+    whole(key, &chunks)
+}

@@ -1,0 +1,282 @@
+//! What a router answers is what a server answers: the same commands, run on a server and through a router.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use muniment_wire::Connection;
+use testkit::ask::{all, fails, number, run};
+use testkit::{Cluster, Server, ServerOptions, shell};
+
+/// Runs the commands, each with its database; the code that each fails with, or 0.
+fn codes(c: &mut Connection, commands: &[(&str, String)]) -> Vec<String> {
+    let told = commands.iter().map(|(db, command)| {
+        let code = c
+            .command(db, &shell(command))
+            .map_or_else(|e| e.code().0, |_| 0);
+        format!("{db}: {command}: {code}")
+    });
+    told.collect()
+}
+
+/// A cluster and a server, with a connection to each. The cluster's `d.c` is divided.
+fn divided_and_alone() -> ((Cluster, Server), Connection, Connection) {
+    let cluster = Cluster::start(3, 1, 1);
+    let server = Server::start(ServerOptions::new());
+    let (mut c, alone) = (cluster.connect(), server.connect());
+    run(
+        &mut c,
+        "admin",
+        "{shardCollection: 'd.c', key: {_id: 'hashed'}}",
+    );
+    ((cluster, server), c, alone)
+}
+
+/// Names and arguments are checked before the router looks for the databases, and a database that is not there yet is
+/// made on the shard of the collection.
+#[test]
+fn a_collection_is_renamed_as_on_one_server() {
+    let cluster = Cluster::start(3, 1, 1);
+    let alone = Server::start(ServerOptions::new());
+    let mut commands = Vec::new();
+    let mut add = |from: &str, rest: &str| {
+        commands.push(("admin", format!("{{renameCollection: {from}, {rest}}}")));
+    };
+    let long = "d".repeat(64);
+    for name in [
+        "",
+        "d",
+        "d.",
+        ".c",
+        "d..c",
+        "d.$c",
+        "d e.c",
+        "d/e.c",
+        &format!("{long}.c"),
+    ] {
+        add(&format!("'{name}'"), "to: 'd.new'");
+        add("'d.c'", &format!("to: '{name}'"));
+    }
+    for other in ["1", "true", "{}", "null"] {
+        add(other, "to: 'd.new'");
+        add("'d.c'", &format!("to: {other}"));
+    }
+    add("'d.c'", "to: 'd.new', dropTarget: 1");
+    add("'d.none'", "to: 'd.new'");
+    add("'d.c'", "to: 'd.c'");
+    add("'d.c'", "to: 'local.oplog.rs'");
+    add("'d.c'", "to: 'D.c'");
+    add("'d.c'", "to: 'away.c'");
+    add("'away.c'", "to: 'further.c', dropTarget: true");
+    add("'further.c'", "to: 'd.c'");
+    let all = [&mut cluster.connect(), &mut alone.connect()].map(|c| {
+        for db in ["d", "e", "f", "g"] {
+            run(c, db, "{insert: 'c', documents: [{_id: 1}]}");
+        }
+        codes(c, &commands)
+    });
+    let [routed, alone] = all;
+    assert_eq!(routed, alone);
+    assert!(
+        routed
+            .iter()
+            .rev()
+            .take(3)
+            .all(|told| told.ends_with(": 0")),
+        "{routed:#?}"
+    );
+}
+
+/// Databases whose names differ in case alone would be on different shards, which know nothing of each other.
+#[test]
+fn a_database_differs_from_others_by_more_than_case() {
+    let cluster = Cluster::start(3, 1, 1);
+    let mut c = cluster.connect();
+    for db in ["a", "b", "c", "d"] {
+        run(&mut c, db, "{insert: 'c', documents: [{_id: 1}]}");
+        let other = db.to_uppercase();
+        fails(&mut c, &other, "{create: 'c'}", 13297);
+        let insert = "{insert: 'c', documents: [{_id: 1}]}";
+        let code = c.command(&other, &shell(insert)).map_or_else(
+            |e| e.code().0 as i64,
+            |reply| {
+                let errors = reply.as_doc().get_array("writeErrors").unwrap();
+                let first = errors.values().next().unwrap().as_doc().unwrap();
+                first.get("code").unwrap().as_i64_exact().unwrap()
+            },
+        );
+        assert_eq!(code, 13297);
+    }
+}
+
+/// A document of a shard's reply nests deeper than what a server takes from clients.
+#[test]
+fn a_router_passes_deep_results_on() {
+    let cluster = Cluster::start(2, 1, 1);
+    let mut c = cluster.connect();
+    let path = vec!["a"; 199].join(".");
+    run(
+        &mut c,
+        "d",
+        "{createIndexes: 'c', indexes: [{key: {p: '2dsphere'}, name: 'p'}]}",
+    );
+    run(
+        &mut c,
+        "d",
+        "{insert: 'c', documents: [{_id: 1, p: {type: 'Point', coordinates: [0, 0]}}]}",
+    );
+    let near = format!(
+        "{{aggregate: 'c', cursor: {{}}, pipeline: [{{$geoNear: {{near: {{type: 'Point', coordinates: [0, 0]}}, distanceField: '{path}'}}}}]}}"
+    );
+    assert_eq!(all(&mut c, "d", &near).len(), 1);
+}
+
+/// Figures of a database have the types of those of one server, and the average does not depend on the scale.
+#[test]
+fn figures_of_a_database_are_those_of_one_server() {
+    let cluster = Cluster::start(2, 1, 1);
+    let alone = Server::start(ServerOptions::new());
+    for (db, scale) in [("d", 1), ("d", 1000), ("none", 1)] {
+        let [routed, alone] = [&mut cluster.connect(), &mut alone.connect()].map(|c| {
+            let texts = "{insert: 'c', documents: [{_id: 1, t: 'texts'}, {_id: 2, t: 'texts'}]}";
+            let _ = c.command("d", &shell(texts)).unwrap();
+            let stats = run(c, db, &format!("{{dbStats: 1, scale: {scale}}}"));
+            ["objects", "indexes", "collections", "views", "avgObjSize"]
+                .map(|name| format!("{name}: {:?}", stats.as_doc().get(name)))
+        });
+        assert_eq!(routed, alone, "{db} {scale}");
+    }
+    let stats = run(&mut cluster.connect(), "admin", "{connPoolStats: 1}");
+    assert!(number(&stats, "totalCreated") >= number(&stats, "totalAvailable"));
+    assert!(number(&stats, "totalAvailable") > 0);
+    // One that waits for a shard is in use.
+    let mut c = cluster.connect();
+    run(&mut c, "d", "{create: 'capped', capped: true, size: 4096}");
+    run(&mut c, "d", "{insert: 'capped', documents: [{_id: 1}]}");
+    let first = run(
+        &mut c,
+        "d",
+        "{find: 'capped', tailable: true, awaitData: true}",
+    );
+    let id = first.as_doc().get_doc("cursor").and_then(|d| d.get("id"));
+    let id = id.and_then(|v| v.as_i64_exact()).unwrap();
+    let next = format!("{{getMore: NumberLong('{id}'), collection: 'capped', maxTimeMS: 3000}}");
+    let waits = std::thread::spawn(move || run(&mut c, "d", &next));
+    let mut other = cluster.connect();
+    while number(
+        &run(&mut other, "admin", "{connPoolStats: 1}"),
+        "totalInUse",
+    ) == 0
+    {
+        assert!(!waits.is_finished());
+    }
+    waits.join().unwrap();
+}
+
+/// A pipeline about the server that runs it is the router's only if it is run. A view may not have it.
+#[test]
+fn definitions_of_views_are_judged_by_their_shard() {
+    let cluster = Cluster::start(2, 1, 1);
+    let alone = Server::start(ServerOptions::new());
+    let commands = ["$currentOp", "$listLocalSessions"].map(|stage| {
+        let create = format!("{{create: 'w', viewOn: 'c', pipeline: [{{{stage}: {{}}}}]}}");
+        let modify = format!("{{collMod: 'v', viewOn: 'c', pipeline: [{{{stage}: {{}}}}]}}");
+        [("d", create), ("d", modify)]
+    });
+    let commands = commands.concat();
+    let [routed, alone] = [&mut cluster.connect(), &mut alone.connect()].map(|c| {
+        run(c, "d", "{create: 'v', viewOn: 'c', pipeline: []}");
+        codes(c, &commands)
+    });
+    assert_eq!(routed, alone);
+}
+
+/// Reads that a router does itself on a divided collection give what one server gives.
+#[test]
+fn a_divided_collection_answers_as_one_server() {
+    let (_servers, mut c, mut alone) = divided_and_alone();
+    let fused = "{$rankFusion: {input: {pipelines: {a: [{$sort: {x: 1}}], b: [{$match: {_id: {$lt: 9}}}, {$sort: {y: -1}}]}}}}";
+    let near = "{$rankFusion: {input: {pipelines: {a: [{$geoNear: {near: {type: 'Point', coordinates: [0, 0]}, key: 'p'}}]}}}}";
+    let commands = [
+        "{distinct: 'v', key: 'x'}".to_string(),
+        "{distinct: 'v', key: 'a', query: {x: {$gt: 3}}}".to_string(),
+        "{distinct: 'w', key: 'a.b'}".to_string(),
+        "{distinct: 'c', key: 'x', collation: {}}".to_string(),
+        "{count: 'c', query: {x: 3}, collation: {}}".to_string(),
+        "{find: 'c', filter: {x: 3}, sort: {_id: 1}, collation: {}}".to_string(),
+        "{aggregate: 'c', pipeline: [{$sort: {_id: 1}}], cursor: {}, collation: {}}".to_string(),
+        "{findAndModify: 'c', query: {_id: 3}, update: {$set: {z: 1}}, collation: {}}".to_string(),
+        "{aggregate: 'c', pipeline: [{$sort: {_id: 1}}, {$limit: 2}, {$lookup: {from: '$$NOW', localField: 'x', foreignField: 'x', as: 'n'}}], cursor: {}}".to_string(),
+        format!("{{aggregate: 'c', pipeline: [{fused}], cursor: {{}}}}"),
+        format!("{{aggregate: 'c', pipeline: [{fused}, {{$limit: 3}}, {{$project: {{s: {{$meta: 'score'}}}}}}], cursor: {{}}}}"),
+        format!("{{aggregate: 'c', pipeline: [{near}], cursor: {{batchSize: 20}}}}"),
+    ];
+    let told = [&mut c, &mut alone].map(|c| {
+        run(c, "d", "{createIndexes: 'c', indexes: [{key: {p: '2dsphere'}, name: 'p'}]}");
+        for i in 0..20 {
+            let (x, y) = (i % 5, (i * 7) % 11);
+            let doc = format!("{{_id: {i}, x: {x}, y: {y}, t: '{}', a: [{{b: {x}}}, {{b: [{y}]}}], p: {{type: 'Point', coordinates: [{i}, {y}]}}}}", ["a", "A"][i % 2]);
+            run(c, "d", &format!("{{insert: 'c', documents: [{doc}]}}"));
+        }
+        run(c, "d", "{create: 'v', viewOn: 'c', pipeline: [{$match: {_id: {$gte: 5}}}]}");
+        run(c, "d", "{create: 'w', viewOn: 'v', pipeline: [{$set: {x: 1}}]}");
+        commands.each_ref().map(|command| {
+            let reply = match c.command("d", &shell(command)) {
+                Ok(reply) => reply,
+                Err(e) => return format!("{command}: {}", e.code().0),
+            };
+            let reply = reply.as_doc();
+            let name = ["values", "n", "value"].into_iter().find_map(|name| reply.get(name));
+            let batch = reply.get_doc("cursor").and_then(|cursor| cursor.get("firstBatch"));
+            format!("{command}: {:?}", name.or(batch))
+        })
+    });
+    for command in [
+        "{convertToCapped: 'c', size: 10000}",
+        "{cloneCollectionAsCapped: 'c', toCollection: 'k', size: 10000}",
+    ] {
+        fails(&mut c, "d", command, 20);
+    }
+    let [routed, alone] = told;
+    for (routed, alone) in routed.iter().zip(&alone) {
+        assert_eq!(routed, alone);
+    }
+}
+
+/// A statement whose filter is wrong fails by itself, also where the router looks for its document first.
+#[test]
+fn a_wrong_statement_fails_alone() {
+    let (_servers, mut c, mut alone) = divided_and_alone();
+    let wrong = "{x: {$nope: 1}}";
+    let set = "u: {$set: {z: 1}}";
+    let commands = [
+        format!(
+            "{{update: 'c', ordered: false, updates: [{{q: {wrong}, {set}}}, {{q: {{x: 1}}, {set}}}, {{q: {{$expr: '$$nope'}}, {set}}}]}}"
+        ),
+        format!(
+            "{{update: 'c', updates: [{{q: {{x: 1}}, {set}}}, {{q: {wrong}, {set}, upsert: true}}, {{q: {{x: 2}}, {set}}}]}}"
+        ),
+        format!(
+            "{{delete: 'c', ordered: false, deletes: [{{q: {wrong}, limit: 1}}, {{q: {{x: 1}}, limit: 1}}, {{q: {wrong}, limit: 0}}]}}"
+        ),
+    ];
+    let told = [&mut c, &mut alone].map(|c| {
+        let docs: String = (0..20)
+            .map(|i| format!("{{_id: {i}, x: {}}},", i % 5))
+            .collect();
+        run(c, "d", &format!("{{insert: 'c', documents: [{docs}]}}"));
+        commands.each_ref().map(|command| {
+            let reply = c.command_raw("d", &shell(command)).unwrap();
+            let reply = reply.as_doc();
+            let errors = reply.get_array("writeErrors").unwrap();
+            let errors = errors.values().map(|v| {
+                let e = v.as_doc().unwrap();
+                format!(
+                    "{}: {}",
+                    number(&e.to_buf(), "index"),
+                    number(&e.to_buf(), "code")
+                )
+            });
+            let errors: Vec<String> = errors.collect();
+            (number(&reply.to_buf(), "n"), errors)
+        })
+    });
+    assert_eq!(told[0], told[1]);
+}
