@@ -49,15 +49,21 @@ impl Driver {
         Ok(())
     }
 
+    /// Tells the core of what was acknowledged before a request to hand over: the member that takes over is to have it.
+    fn before_handover(&mut self, token: u64, outcome: Outcome) -> Result<()> {
+        self.outcomes.insert(token, outcome);
+        self.note_appended()
+    }
+
     pub(super) fn asked(&mut self, request: Request) -> Result<()> {
         let token = self.node.token();
         match request {
             Request::StepDown(token, patience, freeze, force, outcome) => {
-                self.outcomes.insert(token, outcome);
+                self.before_handover(token, outcome)?;
                 self.core.step_down(token, patience, freeze, force);
             }
             Request::HandOver(token, to, patience, outcome) => {
-                self.outcomes.insert(token, outcome);
+                self.before_handover(token, outcome)?;
                 self.core.hand_over(token, to, patience);
             }
             Request::TakeBack(token) => {
