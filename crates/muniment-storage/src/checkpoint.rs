@@ -271,8 +271,8 @@ impl Inner {
         many || elapsed >= FEW_DELETES_WAIT
     }
 
-    /// True if files have held data of dropped trees for a while that only a later cut lets go. Where
-    /// much is written, such a cut comes by itself.
+    /// True if many dropped trees can be forgotten, or files have held data of some for a while that only a later cut
+    /// lets go. Where much is written, such a cut comes by itself.
     fn drops_wait(&self) -> bool {
         if self.trees.sizes().sealed_count > 0 {
             // A cut is on its way.
@@ -282,13 +282,24 @@ impl Inner {
         let all = self.cuts.dropped.lock();
         let waiting = all.given_up().iter().filter(|(_, at)| *at > persisted);
         // Test suites make and drop collections by the thousand, none of which ever reaches a file.
-        if waiting.clone().count() >= MANY_DROPS {
+        if waiting.clone().count() >= MANY_DROPS || self.many_are_gone(all.given_up()) {
             return true;
         }
         waiting.clone().any(|(tree, at)| {
             let long = self.retention.ages.age(*at, now) >= DROPS_WAIT;
             long && self.trees.tree_bytes(*tree) > 0
         })
+    }
+
+    /// True if the next cut can forget many dropped trees.
+    fn many_are_gone(&self, given_up: &[(TreeId, Timestamp)]) -> bool {
+        if given_up.len() < MANY_DROPS {
+            return false;
+        }
+        let (persisted, files) = (self.trees.persisted(), self.trees.file_sizes());
+        let gone = given_up.iter();
+        let gone = gone.filter(|(tree, at)| *at < persisted && files.of(*tree) == 0);
+        gone.take(MANY_DROPS).count() == MANY_DROPS
     }
 
     /// Trims the log and gives up dropped trees.
