@@ -27,8 +27,10 @@ fn asked(set: &Set, i: usize, command: &DocBuf) -> DocBuf {
 
 /// The configuration that a member uses.
 fn config(set: &Set, i: usize) -> DocBuf {
-    let reply = asked(set, i, &doc! { "replSetGetConfig": 1 });
-    reply.as_doc().get_doc("config").unwrap().to_buf()
+    set.until("it tells no configuration", || {
+        let reply = asked(set, i, &doc! { "replSetGetConfig": 1 });
+        reply.as_doc().get_doc("config").map(|d| d.to_buf())
+    })
 }
 
 fn version(set: &Set, i: usize) -> i64 {
