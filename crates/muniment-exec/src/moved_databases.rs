@@ -4,11 +4,31 @@
 //! the names of such databases in a collection, which goes to all members of its set.
 
 use crate::operation::OpContext;
+use muniment_shard::Timestamp;
 use muniment_storage::Store;
-use muniment_value::{Code, Error, Result, Value, doc};
+use muniment_value::{Code, Doc, Error, Result, Value, doc};
 
-/// The collection: `{_id: <database>}`.
+/// The collection: `{_id: <database>, left: <bool>, at: <timestamp>}`. It also has the databases that have come back, so
+/// that a message which comes late is known as such.
 pub(crate) const MOVED: &str = "config.movedDatabases";
+
+/// The time of the right by which that was said.
+pub(crate) fn said_at(stored: &[u8]) -> Timestamp {
+    match Doc::new(stored).get("at") {
+        Some(Value::Timestamp { t, i }) => Timestamp::new(t, i),
+        _ => Timestamp::default(),
+    }
+}
+
+/// Whether a database has gone to another shard.
+pub(crate) fn has_left(store: &Store, db: &str) -> Result<bool> {
+    let Some(collection) = store.collection(MOVED) else {
+        return Ok(false);
+    };
+    let found = store.glance()?.find_by_id(&collection, Value::String(db))?;
+    let left = |doc: &[u8]| Doc::new(doc).get("left").is_some_and(|v| v.truthy());
+    Ok(found.is_some_and(|(_, doc)| left(&doc)))
+}
 
 /// Refuses an operation of a router on a name whose database has gone to another shard.
 ///
@@ -19,12 +39,9 @@ pub fn check_database(store: &Store, op: &OpContext, namespace: &str) -> Result<
         return Ok(());
     }
     let (db, _) = namespace.split_once('.').unwrap_or((namespace, ""));
-    let Some(collection) = store.collection(MOVED) else {
-        return Ok(());
-    };
-    match store.glance()?.find_by_id(&collection, Value::String(db))? {
-        None => Ok(()),
-        Some(_) => Err(Error::new(
+    match has_left(store, db)? {
+        false => Ok(()),
+        true => Err(Error::new(
             Code::StaleConfig,
             format!("the database {db} is on another shard"),
         )

@@ -103,7 +103,7 @@ const COMMANDS: &str = "
 {_shardClean: 'COLL', uuid: UUID('00000000-0000-4000-8000-000000000000')}
 {_shardCopy: 'COLL', uuid: UUID('00000000-0000-4000-8000-000000000000'), lane: 0, number: 0}
 {_shardGive: 'COLL', uuid: UUID('00000000-0000-4000-8000-000000000000'), id: UUID('00000000-0000-4000-8000-000000000000'), range: []}
-{_shardLeaveDatabase: 1, left: true}
+{_shardLeaveDatabase: 1, left: true, at: Timestamp(1, 1)}
 {_shardMerge: 'COLL', operand: {into: 'COLL'}}
 {_shardNote: 'COLL', uuid: UUID('00000000-0000-4000-8000-000000000000'), o: {}}
 {_shardOut: 'COLL', step: ''}

@@ -491,6 +491,14 @@ fn whole_collections_and_databases_move() {
     assert_eq!((seen(&mut late), seen(&mut c)), ((2, 1, 2), (2, 1, 2)));
     admin(&mut late, "{unshardCollection: 'm.a'}");
     assert_eq!((seen(&mut late), seen(&mut c)), ((2, 1, 2), (2, 1, 2)));
+    // A message of an earlier move that comes late changes nothing.
+    for (shard, left) in [(0, false), (1, true)] {
+        let mut shard = cluster.shards[shard].connect(0);
+        let tell = shell(&format!(
+            "{{_shardLeaveDatabase: 1, left: {left}, at: Timestamp(9, 1)}}"
+        ));
+        assert_eq!(shard.command("m", &tell).unwrap_err().code().0, 117);
+    }
     // What is made at the router that did not know is found by the other.
     run(&mut late, "m", "{insert: 'new', documents: [{_id: 1}]}");
     assert_eq!(all(&mut c, "m", "{find: 'new'}").len(), 1);

@@ -2,21 +2,23 @@
 
 use super::create::lock_names;
 use crate::database::Database;
-use crate::moved_databases::MOVED;
+use crate::moved_databases::{MOVED, has_left, said_at};
 use crate::operation::OpContext;
+use bytes::Bytes;
 use muniment_op::Interrupt;
-use muniment_storage::{Busy, CollectionOptions};
+use muniment_shard::Timestamp;
+use muniment_storage::{Busy, Changed, CollectionOptions};
 use muniment_value::{Code, Error, Result, Value, doc};
 
 impl Database {
-    /// Says whether a database has gone to another shard. From then on no router makes a collection in it here.
+    /// Says whether a database has gone to another shard. From then on no router makes a collection in it here. False,
+    /// and nothing is done, if that was said as of a later time than `at`.
     ///
     /// # Errors
     /// As a commit's.
-    pub fn note_moved(&self, db: &str, moved: bool, op: &OpContext) -> Result<()> {
+    pub fn note_moved(&self, db: &str, moved: bool, at: Timestamp, op: &OpContext) -> Result<bool> {
         let collection = match self.store.collection(MOVED) {
             Some(collection) => collection,
-            None if !moved => return Ok(()),
             None => match self.create_collection(MOVED, CollectionOptions::default(), op) {
                 Err(e) if e.code() == Code::NamespaceExists => self
                     .store
@@ -26,21 +28,32 @@ impl Database {
             },
         };
         let _names = lock_names(self, op)?;
+        let new = doc! { "_id": db, "left": moved, "at": at.to_value() };
+        let new = Bytes::copy_from_slice(new.as_bytes());
         loop {
             op.check()?;
             let mut unit = self.store.write_unit(&collection, op)?;
             let Ok(there) = unit.lock_by_id(Value::String(db))? else {
                 continue;
             };
-            let staged = match (there, moved) {
-                (None, true) => unit.insert(doc! { "_id": db }.as_bytes())?,
-                (Some((key, old)), false) => unit.delete(&key, &old)?,
-                _ => return Ok(()),
+            let staged = match there {
+                None => unit.insert(&new)?,
+                Some((_, old)) if old == new => return Ok(true),
+                Some((_, old)) if said_at(&old) > at => return Ok(false),
+                Some((key, old)) => unit.update(&key, &old, &new, Changed::Whole, &|_| true)?,
             };
             if let Err(Busy) = staged {
                 continue;
             }
-            return unit.commit().map(drop);
+            return unit.commit().map(|_| true);
         }
+    }
+
+    /// Whether a database has gone to another shard.
+    ///
+    /// # Errors
+    /// As a read's.
+    pub fn has_moved(&self, db: &str) -> Result<bool> {
+        has_left(&self.store, db)
     }
 }

@@ -3,23 +3,41 @@
 use crate::context::CommandContext;
 use crate::distributed::durable;
 use crate::registry::CommandSpec;
+use muniment_shard::Timestamp;
 use muniment_value::args::{Types, req};
-use muniment_value::{Code, Result};
+use muniment_value::{Code, Error, Result, Value};
 
-/// The command: `{_shardLeaveDatabase: 1, left}`, in the database. Operations of routers on a database that was left are
-/// refused.
+/// The command: `{_shardLeaveDatabase: 1, left, at}`, in the database. Operations of routers on a database that was left
+/// are refused. `at` is the time at which the router got the right to move the database: a message that comes after one
+/// of a later right is refused (117).
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "_shardLeaveDatabase",
     doc: "Internal: a router tells a shard that a database has gone to another one",
-    fields: &[req("left", Types::BOOL)],
+    fields: &[req("left", Types::BOOL), req("at", Types::TIMESTAMP)],
     run,
     ..CommandSpec::between_members()
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let left = cx.args.bool("left", false);
-    cx.engine().note_moved(cx.db(), left, cx.op)?;
-    make_guests(cx, left)?;
+    let Some(Value::Timestamp { t, i }) = cx.args.get("at") else {
+        return Err(Error::bad_value("a right to move a database has a time"));
+    };
+    let (db, at) = (cx.db(), Timestamp::new(t, i));
+    if !cx.engine().note_moved(db, left, at, cx.op)? {
+        return Err(Error::new(
+            Code::ConflictingOperationInProgress,
+            format!("another router moves the database {db}, or has moved it"),
+        ));
+    }
+    // A message of a later right may come in between, and what it says is to remain.
+    loop {
+        let now = cx.engine().has_moved(db)?;
+        make_guests(cx, now)?;
+        if cx.engine().has_moved(db)? == now {
+            break;
+        }
+    }
     durable(cx.server, cx.op)
 }
 

@@ -105,7 +105,7 @@ impl Move<'_> {
         while self.collections()? > FEW && passes < PASSES {
             passes += 1;
         }
-        leave(cx, router, &self.donor, db, true)?;
+        leave(cx, router, self.lease, (&self.donor, db), true)?;
         self.collections()?;
         self.views()?;
         self.divided()?;
@@ -118,7 +118,7 @@ impl Move<'_> {
     /// The configuration decides.
     fn decide(&self) -> Result<()> {
         let (cx, router, db) = (self.cx, self.router, self.before.name.as_str());
-        leave(cx, router, &self.recipient, db, false)?;
+        leave(cx, router, self.lease, (&self.recipient, db), false)?;
         cx.at_step("beforeDecision")?;
         let update = doc! {
             "q": doc! { "_id": db, "primary": &self.before.primary },
@@ -239,15 +239,15 @@ fn tracked(cx: &CommandContext<'_>, router: &Router, db: &str) -> Result<Vec<Str
     Ok(names.map(str::to_string).collect())
 }
 
-/// Tells a shard whether it has left a database.
+/// Tells a shard whether it has left a database, by the right to move it.
 fn leave(
     cx: &CommandContext<'_>,
     router: &Router,
-    set: &SetPool,
-    db: &str,
+    lease: &Lease,
+    (set, db): (&SetPool, &str),
     left: bool,
 ) -> Result<()> {
-    let tell = doc! { "_shardLeaveDatabase": 1, "left": left };
+    let tell = doc! { "_shardLeaveDatabase": 1, "left": left, "at": lease.at.to_value() };
     run(&**cx.op, router, set, db, &tell, true).map(drop)
 }
 
@@ -287,10 +287,10 @@ fn tidy(
 pub fn settle(cx: &CommandContext<'_>, router: &Router, db: &str) -> Result<()> {
     router.catalog.forget_database(db);
     // The right keeps others from moving it away meanwhile, from a shard that would then not know that it has left.
-    let work = |_: &Lease| {
+    let work = |lease: &Lease| {
         let now = read_database(cx, router, db)?;
         let set = router.catalog.shard(&**cx.op, router, &now.primary)?;
-        leave(cx, router, &set, db, false)
+        leave(cx, router, lease, (&set, db), false)
     };
     Lease::if_free(cx, router, (db, "settle"), work).map(drop)
 }
