@@ -112,7 +112,9 @@ fn first_message(
     begin: &Begin<'_>,
 ) -> std::result::Result<DocBuf, Ended> {
     check_enabled(server, begin.mechanism)?;
-    check_known(server)?;
+    // The reply to a hello must not wait. Its client then begins by saslStart, where it waits.
+    let waits = !begin.speculative;
+    check_known(server, waits)?;
     let mechanism = Mechanism::from_name(begin.mechanism);
     let mechanism = mechanism.ok_or_else(|| unavailable(begin.mechanism))?;
     if begin.payload.len() > MAX_PAYLOAD {
@@ -139,8 +141,6 @@ fn first_message(
         db: begin.db,
         mechanism: begin.mechanism,
     };
-    // The reply to a hello must not wait. Its client then begins by saslStart, where it waits.
-    let waits = !begin.speculative;
     let turn = hold_back(server, conn, local, on, &name, &named, waits)?;
     let Some(turn) = turn else {
         return Err(Ended::Refused);
@@ -174,10 +174,10 @@ fn first_message(
 }
 
 /// # Errors
-/// 6 HostUnreachable at a router that has not read users and roles yet.
-fn check_known(server: &ServerState) -> Result<()> {
+/// 6 HostUnreachable at a router that has not read users and roles yet, or may not wait until it has.
+fn check_known(server: &ServerState, waits: bool) -> Result<()> {
     match &server.router {
-        Some(router) => router.accounts.ready(server, router),
+        Some(router) => router.accounts.ready(server, router, waits),
         None => Ok(()),
     }
 }
@@ -471,7 +471,7 @@ pub fn by_certificate(
     waits: bool,
 ) -> Result<DocBuf> {
     check_enabled(server, MONGODB_X509)?;
-    check_known(server)?;
+    check_known(server, waits)?;
     server.auth.figures.tried(MONGODB_X509, false);
     let subject = subject(server, conn, claimed);
     let own = subject.as_deref().unwrap_or_default();

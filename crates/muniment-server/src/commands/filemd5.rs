@@ -3,12 +3,15 @@
 use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Routed, RunsOn};
+use crate::router::Router;
+use crate::router::sharded::host::documents;
+use bytes::Bytes;
 use md5::{Digest, Md5};
 use muniment_auth::action::Action;
 use muniment_auth::resource::Target as On;
 use muniment_exec::FindRequest;
 use muniment_value::args::{Field, Types, opt, refused};
-use muniment_value::{Doc, Error, Result, Value, doc, number};
+use muniment_value::{Doc, DocBuf, Error, Result, Value, array, doc, number};
 
 const FIELDS: &[Field] = &[
     opt("root", Types::STRING),
@@ -24,10 +27,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     run,
     runs_on: Some(RunsOn::Data),
-    ..CommandSpec::new(
-        Routed::Shards(crate::router::sharded::ddl::refused),
-        Needs::Of(needs),
-    )
+    ..CommandSpec::new(Routed::By(run_routed), Needs::Of(needs))
 };
 
 fn needs(asks: &Asks<'_>) -> bool {
@@ -37,19 +37,44 @@ fn needs(asks: &Asks<'_>) -> bool {
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    let root = cx.args.str("root").unwrap_or("fs");
-    let ns = format!("{}.{root}.chunks", cx.db());
-    let filter = doc! { "files_id": cx.target() };
-    let sort = doc! { "files_id": 1, "n": 1 };
+    let ns = format!("{}.{}", cx.db(), chunks_of(cx));
+    let (filter, sort) = wanted(cx);
     let request = FindRequest {
         filter: filter.as_doc(),
         sort: sort.as_doc(),
         ..FindRequest::new(&ns)
     };
     let mut cursor = cx.engine().find(cx.op, &request)?;
+    answer(cx, &mut |cx| cursor.next_doc(cx.op))
+}
+
+/// The router reads the chunks, from all shards that have some.
+fn run_routed(cx: &mut CommandContext<'_>, _: &Router) -> Result<()> {
+    let (filter, sort) = wanted(cx);
+    let stages = array![doc! { "$match": filter }, doc! { "$sort": sort }];
+    let mut found = documents(cx, &chunks_of(cx), stages.as_doc())?;
+    answer(cx, &mut |_| found.next())
+}
+
+/// The collection with the chunks.
+fn chunks_of(cx: &CommandContext<'_>) -> String {
+    format!("{}.chunks", cx.args.str("root").unwrap_or("fs"))
+}
+
+/// The filter that finds the file's chunks, and their order.
+fn wanted(cx: &CommandContext<'_>) -> (DocBuf, DocBuf) {
+    let filter = doc! { "files_id": cx.target() };
+    (filter, doc! { "files_id": 1, "n": 1 })
+}
+
+/// What gives the next chunk, or none after the last one.
+type Next<'n> = &'n mut dyn FnMut(&CommandContext<'_>) -> Result<Option<Bytes>>;
+
+/// Answers with the checksum of chunks.
+fn answer(cx: &mut CommandContext<'_>, next: Next<'_>) -> Result<()> {
     let partial = cx.args.bool("partialOk", false);
     let (mut md5, mut chunks) = (Md5::new(), 0_i64);
-    while let Some(d) = cursor.next_doc(cx.op)? {
+    while let Some(d) = next(cx)? {
         let d = Doc::new(&d);
         let n = d.get("n").and_then(number::to_i64_exact);
         if n != Some(chunks) {

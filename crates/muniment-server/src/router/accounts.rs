@@ -45,13 +45,17 @@ impl Accounts {
     }
 
     /// Sees to it that a login can be judged. Where nobody is asked for credentials no copy is kept fresh, so users and
-    /// roles are read.
+    /// roles are read, if the caller may wait for that.
     ///
     /// # Errors
     /// 6 HostUnreachable if they are not known; those of reading.
-    pub fn ready(&self, server: &ServerState, router: &Router) -> Result<()> {
+    pub fn ready(&self, server: &ServerState, router: &Router, waits: bool) -> Result<()> {
         match server.auth.required {
             true => self.check(),
+            false if !waits => Err(Error::new(
+                Code::HostUnreachable,
+                "this router reads users and roles for each login, and a hello does not wait for that",
+            )),
             false => {
                 let _alone = self.reads.lock();
                 renew(server, router, &mut String::new())

@@ -73,7 +73,7 @@ fn sharded(cx: &mut CommandContext<'_>, router: &Router, run: OnShards) -> Resul
             Some(known) => run(cx, router, known),
         };
         match done {
-            Err(e) if view::is_below(cx, router, &e)? => {
+            Err(e) if view::is_below(cx, router, cx.collection_name(), &e)? => {
                 cx.reply.buffer().truncate(begun);
                 return view::run(cx, router);
             }

@@ -33,7 +33,7 @@ pub fn set_beside(
 }
 
 /// A shard with its name.
-type Shard = (String, Arc<SetPool>);
+pub type Shard = (String, Arc<SetPool>);
 
 /// As [`set_of`]; a database that is not there yet is made on the shard that `on` names.
 fn located(
@@ -100,8 +100,11 @@ fn bound(cx: &CommandContext<'_>, router: &Router) -> Result<Option<Shard>> {
     }
 }
 
-/// The shard that is this set.
-fn shard_of(cx: &CommandContext<'_>, router: &Router, set: &SetPool) -> Result<Option<Shard>> {
+/// The shard that is this set, if it is one.
+///
+/// # Errors
+/// Those of reading the configuration.
+pub fn shard_of(cx: &CommandContext<'_>, router: &Router, set: &SetPool) -> Result<Option<Shard>> {
     let shards = router.catalog.shards(&**cx.op, router)?;
     let mut shards = shards.into_iter();
     Ok(shards.find(|(_, of)| of.name == set.name))

@@ -29,10 +29,9 @@ pub(super) fn explain_view(
     let (db, mut collection) = view.parts();
     let natural = natural_hint(false);
     let mut hint = head.hint;
-    if Source::now(&engine.store, &view.namespace)?
-        .buckets()
-        .is_some()
-    {
+    // A router has to know of a collection below the view that is sharded.
+    let below = Source::resolve(&engine.store, op, &view.namespace)?;
+    if below.buckets().is_some() {
         // Buckets are made from the stored measurements when they are read. What can be shown is
         // the plan that reads the measurements; the query's stages run above the made buckets and
         // have no part in it.

@@ -75,9 +75,12 @@ fn repeated(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let mut below = false;
     loop {
         match attempt(cx, router, below) {
-            Err(e) if view::is_below(cx, router, &e)? => {
+            Err(e) if view::is_below(cx, router, cx.collection_name(), &e)? => {
                 cx.reply.buffer().truncate(begun);
-                return view::run(cx, router);
+                return match cx.args.bool("explain", false) {
+                    true => super::explain::pipeline_of_view(cx, router),
+                    false => view::run(cx, router),
+                };
             }
             Err(e) if is_stale(&e) => {
                 below |= e
@@ -120,7 +123,7 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router, below: bool) -> Result<
         return database(cx, router);
     }
     if cx.args.bool("explain", false) {
-        return super::explain::pipeline(cx, router, known.as_ref());
+        return super::explain::pipeline(cx, router, known.as_deref());
     }
     if cx.args.doc("cursor").is_none() {
         return Err(Error::failed_to_parse(

@@ -2,17 +2,17 @@
 
 use super::pipeline::read_by;
 use super::reads::at_least_one;
-use super::{Repeats, collation_in, gather, is_stale, reached};
+use super::{Repeats, collation_in, gather, is_stale, reached, view};
 use crate::context::CommandContext;
 use crate::placement::merging;
-use crate::router::Router;
-use crate::router::place::{OF_CONFIG, first_stage};
+use crate::router::place::{OF_CONFIG, first_stage, set_of, shard_of};
 use crate::router::relay::database;
 use crate::router::tables::Known;
+use crate::router::{Router, SetPool};
 use crate::sets::Reply;
 use muniment_query::split::{Division, Split, split};
 use muniment_query::stage::change_stream;
-use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, doc, number};
+use muniment_value::{ArrayBuf, Collation, Doc, DocBuf, Result, Value, doc, number};
 use std::sync::Arc;
 
 /// The figures of an execution that are added up.
@@ -25,23 +25,31 @@ const SUMS: [&str; 3] = ["nReturned", "totalKeysExamined", "totalDocsExamined"];
 pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let begun = cx.reply.buffer().len();
     let mut repeats = Repeats::new();
+    // What a command on a view over a sharded collection comes to.
+    let mut below: Option<DocBuf> = None;
     loop {
-        match attempt(cx, router) {
-            Err(e) if is_stale(&e) => {
-                repeats.next(cx, router, cx.ns(), e)?;
-                cx.reply.buffer().truncate(begun);
-            }
+        let inner = below.as_ref().map_or(explained(cx), |d| d.as_doc());
+        let e = match attempt(cx, router, inner) {
+            Err(e) if is_stale(&e) => e,
             other => return other,
+        };
+        cx.reply.buffer().truncate(begun);
+        let of = explained(cx).first().and_then(|e| e.value().as_str());
+        if below.is_none() && view::is_below(cx, router, of.unwrap_or_default(), &e)? {
+            below = Some(view::aggregate_below(cx, router, explained(cx))?);
+            continue;
         }
+        repeats.next(cx, router, cx.ns(), e)?;
     }
 }
 
-fn attempt(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
-    let inner = cx
-        .request
-        .body
-        .get_doc(cx.request.name)
-        .unwrap_or(Doc::EMPTY);
+/// The command that is explained.
+fn explained<'c>(cx: &CommandContext<'c>) -> Doc<'c> {
+    let body = cx.request.body;
+    body.get_doc(cx.request.name).unwrap_or(Doc::EMPTY)
+}
+
+fn attempt(cx: &mut CommandContext<'_>, router: &Router, inner: Doc<'_>) -> Result<()> {
     if first_stage(inner) == change_stream::NAME {
         return Err(change_stream::not_explained());
     }
@@ -58,40 +66,46 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
         inner.get_array("pipeline").unwrap_or(Doc::EMPTY),
         &mut others,
     );
+    let mut any = false;
     for name in others {
         let ns = format!("{}.{name}", cx.db());
-        if router.tables.of(&**cx.op, router, &ns)?.is_some() {
-            return Err(Error::new(
-                Code::IllegalOperation,
-                format!("a pipeline that reads {ns}, which is sharded, cannot be explained yet"),
-            ));
-        }
+        any |= router.tables.of(&**cx.op, router, &ns)?.is_some();
     }
-    match known {
-        Some(known) => of_shards(cx, router, &known, inner),
-        None => database(cx, router),
+    match known.is_some() || any {
+        true => of_shards(cx, router, known.as_deref(), inner),
+        false => database(cx, router),
     }
 }
 
-/// Runs aggregate with `explain: true`.
+/// Runs aggregate with `explain: true` on a collection that is sharded, or whose pipeline reads one that is.
 ///
 /// # Errors
 /// Those of the pipeline.
-pub fn pipeline(
-    cx: &mut CommandContext<'_>,
-    router: &Router,
-    known: Option<&Arc<Known>>,
-) -> Result<()> {
+pub fn pipeline(cx: &mut CommandContext<'_>, router: &Router, known: Option<&Known>) -> Result<()> {
+    of_shards(cx, router, known, aggregate(cx).as_doc())
+}
+
+/// As [`pipeline`], on a view over a collection that is sharded.
+///
+/// # Errors
+/// Those of the pipeline.
+pub fn pipeline_of_view(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let below = view::aggregate_below(cx, router, aggregate(cx).as_doc())?;
+    let name = below.as_doc().get_str("aggregate").unwrap_or_default();
+    let ns = format!("{}.{name}", cx.db());
+    let known = router.tables.of(&**cx.op, router, &ns)?;
+    of_shards(cx, router, known.as_deref(), below.as_doc())
+}
+
+/// The aggregate that is to be explained.
+fn aggregate(cx: &CommandContext<'_>) -> DocBuf {
     let mut inner = DocBuf::new();
     for e in cx.request.body {
         if !["explain", "lsid", "$db", "$clusterTime", "$readPreference"].contains(&e.name()) {
             inner.append_elem(e);
         }
     }
-    match known {
-        Some(known) => of_shards(cx, router, known, inner.as_doc()),
-        None => database(cx, router),
-    }
+    inner
 }
 
 /// The filter of a command that is explained.
@@ -105,14 +119,25 @@ fn filter_of(inner: Doc<'_>) -> Doc<'_> {
         .unwrap_or(Doc::EMPTY)
 }
 
+/// A shard that explains its part.
+struct Explaining {
+    name: String,
+    set: Arc<SetPool>,
+    versions: DocBuf,
+}
+
 fn of_shards(
     cx: &mut CommandContext<'_>,
     router: &Router,
-    known: &Arc<Known>,
+    known: Option<&Known>,
     inner: Doc<'_>,
 ) -> Result<()> {
-    let shards = at_least_one(reached(cx, known, filter_of(inner), collation_in(inner)));
-    let pipeline = inner.get_array("pipeline").filter(|_| shards.len() > 1);
+    let asked = asked(cx, router, known, inner)?;
+    let mut others = Vec::new();
+    let pipeline = inner.get_array("pipeline");
+    read_by(pipeline.unwrap_or(Doc::EMPTY), &mut others);
+    // One shard runs all stages, unless these read what is on others.
+    let pipeline = pipeline.filter(|_| asked.len() > 1 || !others.is_empty());
     let divided = match pipeline {
         Some(pipeline) => divided(cx, known, inner, pipeline)?,
         None => None,
@@ -133,20 +158,21 @@ fn of_shards(
             body.append_elem(e);
         }
     }
-    let mut sets = Vec::new();
-    for shard in &shards {
+    let sets = asked.iter().map(|one| {
+        let versions = one.versions.clone();
         let versions = match &divided {
-            Some(_) => merging(known.versions(*shard)),
-            None => known.versions(*shard),
+            Some(_) => merging(versions),
+            None => versions,
         };
-        sets.push((Arc::clone(known.set(*shard)?), versions));
-    }
+        (Arc::clone(&one.set), versions)
+    });
+    let sets: Vec<_> = sets.collect();
     let replies = gather(cx, router, &sets, body.as_doc())?;
     match inner.get_array("pipeline") {
-        Some(_) => write_pipeline(cx, known, &shards, divided.as_ref(), &replies),
+        Some(_) => write_pipeline(cx, &asked, divided.as_ref(), &replies),
         None => {
             let sorted = inner.get_doc("sort").is_some_and(|sort| !sort.is_empty());
-            write_plan(cx, known, &shards, sorted, &replies);
+            write_plan(cx, &asked, sorted, &replies);
         }
     }
     let mut command = inner.to_buf();
@@ -155,20 +181,48 @@ fn of_shards(
     Ok(())
 }
 
+/// The shards that explain: those that the command reaches, or that of the database.
+fn asked(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    known: Option<&Known>,
+    inner: Doc<'_>,
+) -> Result<Vec<Explaining>> {
+    let Some(known) = known else {
+        let set = set_of(cx, router, cx.db())?;
+        let shard = shard_of(cx, router, &set)?;
+        return Ok(vec![Explaining {
+            name: shard.map_or(set.name.clone(), |(name, _)| name),
+            set,
+            versions: DocBuf::new(),
+        }]);
+    };
+    let shards = at_least_one(reached(cx, known, filter_of(inner), collation_in(inner)));
+    let of = |shard: usize| {
+        Ok(Explaining {
+            name: known.table.shard_name(shard).to_string(),
+            set: Arc::clone(known.set(shard)?),
+            versions: known.versions(shard),
+        })
+    };
+    shards.into_iter().map(of).collect()
+}
+
 fn divided(
     cx: &CommandContext<'_>,
-    known: &Known,
+    known: Option<&Known>,
     inner: Doc<'_>,
     pipeline: Doc<'_>,
 ) -> Result<Option<Split>> {
-    let own = known.collection.default_collation.as_ref();
+    let own = known.and_then(|known| known.collection.default_collation.as_ref());
     let collation = collation_in(inner).or(own.map(|d| d.as_doc()));
     let let_ = inner.get_doc("let").unwrap_or(Doc::EMPTY);
     let mut ctx = cx
         .engine()
         .context(cx.op, let_, Collation::parse_some(collation)?)?;
-    let (db, name) = known.ns().split_once('.').unwrap_or_default();
-    (ctx.db, ctx.collection) = (db.to_string(), name.to_string());
+    let name = inner.first().and_then(|e| e.value().as_str());
+    ctx.db = cx.db().to_string();
+    ctx.collection = name.unwrap_or_default().to_string();
     Ok(match split(pipeline, &ctx)? {
         Division::Split(split) => Some(*split),
         Division::Alone(_) | Division::Router(_) => None,
@@ -177,8 +231,7 @@ fn divided(
 
 fn write_pipeline(
     cx: &mut CommandContext<'_>,
-    known: &Known,
-    shards: &[usize],
+    asked: &[Explaining],
     split: Option<&Split>,
     replies: &[Reply],
 ) {
@@ -194,40 +247,29 @@ fn write_pipeline(
         }
     }
     let mut of = DocBuf::new();
-    for (shard, reply) in shards.iter().zip(replies) {
+    for (shard, reply) in asked.iter().zip(replies) {
         let mut one = doc! { "host": reply.host.as_str() };
         for e in reply.body.as_doc() {
             if ["explainVersion", "stages", "queryPlanner", "executionStats"].contains(&e.name()) {
                 one.append_elem(e);
             }
         }
-        of.append(known.table.shard_name(*shard), one);
+        of.append(&shard.name, one);
     }
     cx.reply.field("shards", of);
 }
 
-fn write_plan(
-    cx: &mut CommandContext<'_>,
-    known: &Known,
-    shards: &[usize],
-    sorted: bool,
-    replies: &[Reply],
-) {
-    let stage = match (shards.len(), sorted) {
+fn write_plan(cx: &mut CommandContext<'_>, asked: &[Explaining], sorted: bool, replies: &[Reply]) {
+    let stage = match (asked.len(), sorted) {
         (1, _) => "SINGLE_SHARD",
         (_, true) => "SHARD_MERGE_SORT",
         (_, false) => "SHARD_MERGE",
     };
     let each = |part: &str| -> ArrayBuf {
-        let named = shards.iter().zip(replies).map(|(shard, reply)| {
-            let mut one = doc! { "shardName": known.table.shard_name(*shard) };
+        let named = asked.iter().zip(replies).map(|(shard, reply)| {
+            let mut one = doc! { "shardName": shard.name.as_str() };
             if part == "queryPlanner" {
-                let set = known
-                    .sets
-                    .get(*shard)
-                    .map(|set| set.text())
-                    .unwrap_or_default();
-                one.append("connectionString", set.as_str());
+                one.append("connectionString", shard.set.text());
             }
             one.append_all(reply.body.as_doc().get_doc(part).unwrap_or(Doc::EMPTY));
             one

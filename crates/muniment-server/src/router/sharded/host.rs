@@ -4,20 +4,21 @@ use super::output::{Merging, Replacing, variables};
 use super::place::view;
 use super::remote::{Remote, Terms};
 use super::{PAUSE, is_stale};
+use crate::context::CommandContext;
 use crate::namespace;
-use crate::placement::merging;
+use crate::placement::{at, merging};
 use crate::router::forward::{Own, ask_own_of_all};
 use crate::router::tables::Known;
 use crate::router::{Reach, SetPool};
 use bytes::Bytes;
-use muniment_op::sleep_until;
+use muniment_op::{Interrupt, sleep_until};
 use muniment_query::split::{Division, split};
 use muniment_query::stage::host::{Host, Join, Writer};
 use muniment_query::stage::merge::MergeSpec;
 use muniment_query::stage::out::OutSpec;
 use muniment_query::{DocStream, Pipeline, QueryContext, Runtime};
 use muniment_value::path::Path;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, doc};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,9 +62,12 @@ impl Around {
         command.append_some("collation", ctx.collation.spec());
         command.append_all(self.terms.session.as_doc());
         command.append_all(self.terms.reads.as_doc());
+        let versions = sets.iter().map(|(_, told)| at(told.as_doc(), ctx.now_ms));
+        let versions: Vec<DocBuf> = versions.collect();
         let asked: Vec<Own<'_>> = sets
             .iter()
-            .map(|(set, versions)| Own {
+            .zip(&versions)
+            .map(|((set, _), versions)| Own {
                 set,
                 db: &ctx.db,
                 command: &command,
@@ -80,6 +84,23 @@ impl Around {
         }
         Ok(streams)
     }
+}
+
+/// What stages make of a collection of the command's database, wherever it is.
+///
+/// # Errors
+/// Those of the stages, and of the shards.
+pub fn documents(
+    cx: &CommandContext<'_>,
+    collection: &str,
+    stages: Doc<'_>,
+) -> Result<Box<dyn DocStream>> {
+    let on: Arc<dyn Interrupt> = Arc::clone(cx.op) as Arc<dyn Interrupt>;
+    let host = Around::runtime(&Terms::new(cx, &on), None).host;
+    let mut ctx = (cx.engine()).context(cx.op, Doc::EMPTY, Collation::default())?;
+    ctx.db = cx.db().to_string();
+    ctx.collection = collection.to_string();
+    host.pipeline(stages, &ctx)
 }
 
 /// All shards with chunks, with what each is to expect.

@@ -14,6 +14,7 @@
 
 use super::remote::Terms;
 use super::{PAUSE, is_stale};
+use crate::placement;
 use crate::router::forward::{Own, write_own_to_all};
 use crate::router::tables::Known;
 use crate::router::{Reach, SetPool};
@@ -175,7 +176,11 @@ impl Merging {
     }
 
     fn target(&self) -> Result<Target> {
-        Target::now(&self.terms, &self.spec.db, &self.spec.collection)
+        let mut target = Target::now(&self.terms, &self.spec.db, &self.spec.collection)?;
+        for (_, versions) in &mut target.sets {
+            *versions = placement::at(versions.as_doc(), self.ctx.now_ms);
+        }
+        Ok(target)
     }
 
     fn ns(&self) -> String {

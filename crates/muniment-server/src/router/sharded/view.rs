@@ -17,23 +17,22 @@ use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, doc, number};
 /// The longest chain of views, as on one server.
 const MAX_DEPTH: usize = 20;
 
-/// Whether an error says that the command's collection is a view over a sharded one.
+/// Whether an error says that the collection of this name is a view over a sharded one.
 ///
 /// # Errors
 /// Those of reading the configuration.
-pub fn is_below(cx: &CommandContext<'_>, router: &Router, e: &Error) -> Result<bool> {
+pub fn is_below(cx: &CommandContext<'_>, router: &Router, name: &str, e: &Error) -> Result<bool> {
+    let own = format!("{}.{name}", cx.db());
     let extra = e.extra().as_doc();
-    let below = extra
-        .get_str("ns")
-        .filter(|ns| is_stale(e) && *ns != cx.ns());
-    let (Some(below), false) = (below, cx.collection_name().is_empty()) else {
+    let below = extra.get_str("ns").filter(|ns| is_stale(e) && *ns != own);
+    let (Some(below), false) = (below, name.is_empty()) else {
         return Ok(false);
     };
-    if router.tables.of(&**cx.op, router, cx.ns())?.is_some() {
+    if router.tables.of(&**cx.op, router, &own)?.is_some() {
         return Ok(false);
     }
     router.tables.refresh(&**cx.op, router, below)?;
-    Ok(definition(cx, router, cx.collection_name())?.is_some())
+    Ok(definition(cx, router, name)?.is_some())
 }
 
 fn definition(cx: &CommandContext<'_>, router: &Router, name: &str) -> Result<Option<View>> {
@@ -41,15 +40,24 @@ fn definition(cx: &CommandContext<'_>, router: &Router, name: &str) -> Result<Op
     view(&**cx.op, router, &set, cx.db(), name)
 }
 
-/// Runs find, aggregate, count or distinct on a view.
+/// A view, taken apart.
+struct Resolved {
+    /// The collection below it.
+    on: String,
+    /// All stages.
+    pipeline: ArrayBuf,
+    collation: Option<DocBuf>,
+}
+
+/// Takes a view apart, and the views below it.
 ///
 /// # Errors
-/// 165 ViewDepthLimitExceeded; 20 for other commands; those of the pipeline.
-pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
-    let mut name = cx.collection_name().to_string();
+/// 165 ViewDepthLimitExceeded; those of the view's shard.
+fn resolve(cx: &CommandContext<'_>, router: &Router, name: &str) -> Result<Resolved> {
+    let mut on = name.to_string();
     let mut levels: Vec<ArrayBuf> = Vec::new();
     let mut collation = None;
-    while let Some(view) = definition(cx, router, &name)? {
+    while let Some(view) = definition(cx, router, &on)? {
         if levels.is_empty() {
             collation = view.collation;
         }
@@ -57,13 +65,13 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
             return Err(Error::new(
                 Code::ViewDepthLimitExceeded,
                 format!(
-                    "View depth limit exceeded; maximum depth is {MAX_DEPTH}; view: {}",
-                    cx.ns()
+                    "View depth limit exceeded; maximum depth is {MAX_DEPTH}; view: {}.{name}",
+                    cx.db()
                 ),
             ));
         }
         levels.push(view.pipeline);
-        name = view.on;
+        on = view.on;
     }
     let mut pipeline = ArrayBuf::new();
     for stages in levels.iter().rev() {
@@ -71,17 +79,41 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
             pipeline.push(stage);
         }
     }
-    let (limits, single) = own_stages(cx, &mut pipeline)?;
+    Ok(Resolved {
+        on,
+        pipeline,
+        collation,
+    })
+}
+
+/// Runs find, aggregate, count or distinct on a view.
+///
+/// # Errors
+/// 165 ViewDepthLimitExceeded; 20 for other commands; those of the pipeline.
+pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let body = cx.request.body;
+    let mut view = resolve(cx, router, cx.collection_name())?;
+    add_own_stages(cx, (cx.spec.name, body), &mut view.pipeline)?;
+    let collation = view.collation.as_ref().map(|d| d.as_doc());
     if cx.spec.name == "distinct" {
-        let collation = collation.as_ref().map(|d| d.as_doc());
-        return distinct_of(cx, router, (&name, pipeline.as_doc()), collation);
+        return distinct_of(cx, router, (&view.on, view.pipeline.as_doc()), collation);
     }
-    let ns = format!("{}.{name}", cx.db());
+    let (limits, single) = match cx.spec.name {
+        "aggregate" => (limits(cx.args.doc("cursor"), BatchLimits::FIRST)?, false),
+        "find" => {
+            let size = cx.args.int("batchSize", 0, i64::MAX)?;
+            let of = |n| BatchLimits::of(n as usize);
+            let single = cx.args.bool("singleBatch", false);
+            (size.map_or(BatchLimits::FIRST, of), single)
+        }
+        _ => (BatchLimits::FIRST, true),
+    };
+    let ns = format!("{}.{}", cx.db(), view.on);
     let known = router.tables.of(&**cx.op, router, &ns)?;
     let whole = Whole {
-        collection: &name,
-        pipeline: pipeline.as_doc(),
-        collation: collation.as_ref().map(|d| d.as_doc()),
+        collection: &view.on,
+        pipeline: view.pipeline.as_doc(),
+        collation,
         limits,
         single,
     };
@@ -91,42 +123,63 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     over(cx, router, known.as_deref(), &whole)
 }
 
-/// Adds the command's own part to the view's pipeline.
-fn own_stages(cx: &CommandContext<'_>, pipeline: &mut ArrayBuf) -> Result<(BatchLimits, bool)> {
+/// The aggregate over the collection below a view that a command on the view comes to.
+///
+/// # Errors
+/// As [`run`].
+pub fn aggregate_below(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    command: Doc<'_>,
+) -> Result<DocBuf> {
+    let first = command.first();
+    let (name, on) = first.map_or(("", None), |e| (e.name(), e.value().as_str()));
+    let mut view = resolve(cx, router, on.unwrap_or_default())?;
+    add_own_stages(cx, (name, command), &mut view.pipeline)?;
+    let mut below = doc! { "aggregate": view.on, "pipeline": view.pipeline, "cursor": doc! {} };
+    let given = command.get_doc("collation");
+    below.append_some(
+        "collation",
+        given.or(view.collation.as_ref().map(|d| d.as_doc())),
+    );
+    for name in ["let", "hint"] {
+        below.append_some(name, command.get(name));
+    }
+    Ok(below)
+}
+
+/// Adds the own part of a command with this name to the view's pipeline.
+fn add_own_stages(
+    cx: &CommandContext<'_>,
+    (name, body): (&str, Doc<'_>),
+    pipeline: &mut ArrayBuf,
+) -> Result<()> {
     let of = |name: &str| {
-        cx.args
-            .get(name)
-            .and_then(number::to_i64_clamped)
-            .unwrap_or(0)
+        let given = body.get(name).and_then(number::to_i64_clamped);
+        given.unwrap_or(0)
     };
-    let mut add = |stage: &str, operand: Option<Doc<'_>>| {
-        if let Some(operand) = operand.filter(|d| !d.is_empty()) {
+    let mut add = |stage: &str, operand: &str| {
+        if let Some(operand) = body.get_doc(operand).filter(|d| !d.is_empty()) {
             let mut d = DocBuf::new();
             d.append(stage, operand);
             pipeline.push(d);
         }
     };
-    match cx.spec.name {
+    match name {
         "aggregate" => {
-            for stage in cx
-                .request
-                .body
-                .get_array("pipeline")
-                .unwrap_or(Doc::EMPTY)
-                .values()
-            {
+            for stage in body.get_array("pipeline").unwrap_or(Doc::EMPTY).values() {
                 pipeline.push(stage);
             }
-            return Ok((limits(cx.args.doc("cursor"), BatchLimits::FIRST)?, false));
+            return Ok(());
         }
         "find" => {
-            add("$match", cx.args.doc("filter"));
-            add("$sort", cx.args.doc("sort"));
+            add("$match", "filter");
+            add("$sort", "sort");
         }
-        "count" => add("$match", cx.args.doc("query")),
+        "count" => add("$match", "query"),
         "distinct" => {
-            add("$match", cx.args.doc("query"));
-            return Ok((BatchLimits::FIRST, false));
+            add("$match", "query");
+            return Ok(());
         }
         name => {
             return Err(Error::new(
@@ -144,18 +197,14 @@ fn own_stages(cx: &CommandContext<'_>, pipeline: &mut ArrayBuf) -> Result<(Batch
     if of("limit") != 0 {
         pipeline.push(doc! { "$limit": of("limit").saturating_abs() });
     }
-    if cx.spec.name == "count" {
+    if name == "count" {
         pipeline.push(doc! { "$count": "n" });
-        return Ok((BatchLimits::FIRST, true));
+        return Ok(());
     }
-    if let Some(projection) = cx.args.doc("projection").filter(|d| !d.is_empty()) {
+    if let Some(projection) = body.get_doc("projection").filter(|d| !d.is_empty()) {
         pipeline.push(doc! { "$project": projection });
     }
-    let limits = match cx.args.int("batchSize", 0, i64::MAX)? {
-        Some(n) => BatchLimits::of(n as usize),
-        None => BatchLimits::FIRST,
-    };
-    Ok((limits, cx.args.bool("singleBatch", false)))
+    Ok(())
 }
 
 /// Makes a count of the cursor that `run` writes.
