@@ -48,7 +48,7 @@ pub use ledger::{Account, Ledger, Refused, Share};
 pub use lock::{Lock, Locked};
 pub use operation::{GRACE, Operation};
 pub use question::{Answer, Teller, question};
-pub use simulated::{Mistake, Simulated, lives_in, makes, now, since, wall_ms};
+pub use simulated::{Mistake, Simulated, is_simulated, lives_in, makes, now, since, wall_ms};
 pub use sleep::{Sleep, sleep_until};
 pub use sleepers::Sleepers;
 

@@ -59,6 +59,11 @@ pub(crate) fn world() -> Option<Arc<dyn Simulated>> {
     WORLD.try_with(|w| w.borrow().clone()).ok().flatten()
 }
 
+/// Whether the calling thread lives in a simulation, where the threads that it starts do not live.
+pub fn is_simulated() -> bool {
+    world().is_some()
+}
+
 /// The time, by which waits and deadlines go.
 pub fn now() -> Instant {
     world().map_or_else(Instant::now, |w| w.now())

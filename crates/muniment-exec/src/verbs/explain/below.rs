@@ -30,8 +30,10 @@ pub(super) fn explain_view(
     let natural = natural_hint(false);
     let mut hint = head.hint;
     // A router has to know of a collection below the view that is sharded.
-    let below = Source::resolve(&engine.store, op, &view.namespace)?;
-    if below.buckets().is_some() {
+    let below = Source::now(&engine.store, &view.namespace)?;
+    op.check_placement(&view.namespace, below.stored().map(|c| &**c))?;
+    if let Some(series) = below.buckets() {
+        op.check_placement(&series.name(), Some(series))?;
         // Buckets are made from the stored measurements when they are read. What can be shown is
         // the plan that reads the measurements; the query's stages run above the made buckets and
         // have no part in it.
