@@ -6,10 +6,13 @@
 use crate::simulation::Wire;
 use muniment_member::Caller;
 use muniment_value::{DocBuf, Result};
-use muniment_wire::{Connection, Stream};
+use muniment_wire::{Connection, Stream, socket_error};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
+
+/// How often a thread that waits for a reply looks whether its operation has to end.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// See the module's head.
 pub(crate) struct Link {
@@ -97,6 +100,48 @@ impl Link {
         }
     }
 
+    /// Has [`Link::reply_soon`] come back after [`LOOK`] without a reply, and a write end after `limit`.
+    ///
+    /// # Errors
+    /// 9001 SocketException.
+    pub fn looks(&mut self, limit: Duration) -> Result<()> {
+        match &mut self.over {
+            Over::Socket(c) => {
+                let s = c.stream();
+                let set = s.set_read_timeout(Some(LOOK));
+                set.and_then(|()| s.set_write_timeout(Some(limit)))
+                    .map_err(|e| socket_error(&e))
+            }
+            #[cfg(test)]
+            Over::Simulated(_) => Ok(()),
+        }
+    }
+
+    /// Waits for a reply: its document. `None` if there is none after a moment, and then the call can be repeated. To be
+    /// used after [`Link::looks`].
+    ///
+    /// # Errors
+    /// 9001 SocketException; 17 ProtocolError.
+    pub fn reply_soon(&mut self) -> Result<Option<DocBuf>> {
+        match &mut self.over {
+            Over::Socket(c) => Ok(c.recv_soon()?.map(|reply| reply.body.to_buf())),
+            #[cfg(test)]
+            Over::Simulated(wire) => match wire.wait_for_reply(LOOK) {
+                true => wire.receive().map(Some),
+                false => Ok(None),
+            },
+        }
+    }
+
+    /// How many bytes have arrived of the next reply.
+    pub fn begun(&self) -> usize {
+        match &self.over {
+            Over::Socket(c) => c.begun(),
+            #[cfg(test)]
+            Over::Simulated(_) => 0,
+        }
+    }
+
     /// Waits until there is a reply, or the connection has ended; false after `limit`.
     pub fn wait_for_reply(&self, limit: Duration) -> bool {
         match &self.over {
@@ -116,18 +161,6 @@ impl Link {
             Over::Socket(c) => Some(c.stream()),
             #[cfg(test)]
             Over::Simulated(_) => None,
-        }
-    }
-
-    /// The reply's document.
-    ///
-    /// # Errors
-    /// 9001 SocketException; 17 ProtocolError.
-    pub fn receive(&mut self) -> Result<DocBuf> {
-        match &mut self.over {
-            Over::Socket(c) => Ok(c.recv()?.body.to_buf()),
-            #[cfg(test)]
-            Over::Simulated(wire) => wire.receive(),
         }
     }
 

@@ -10,6 +10,7 @@ use muniment_exec::{Expectations, Expected};
 use muniment_shard::{Generation, Timestamp, Version};
 use muniment_storage::{Owned, join_ranges, ranges_of_array, ranges_to_array};
 use muniment_value::{Doc, DocBuf, Error, Result, Value, doc};
+use muniment_wire::DocWriter;
 use std::sync::Arc;
 
 /// The name of the field.
@@ -52,6 +53,11 @@ pub fn at(versions: Doc<'_>, now_ms: i64) -> DocBuf {
     at.append(NOW, Value::DateTime(now_ms));
     at.append_all(versions);
     at
+}
+
+/// As [`at`], written as fields of the innermost open document.
+pub fn write_at(w: &mut DocWriter<'_>, versions: Doc<'_>, now_ms: i64) {
+    w.field(NOW, Value::DateTime(now_ms)).elements(versions);
 }
 
 /// The version of one collection, as the field has it.

@@ -35,8 +35,6 @@ const SILENCE: Duration = Duration::from_secs(5);
 const WITHIN: Duration = Duration::from_secs(30);
 /// A connection that has carried a longer message is not kept, since its buffers have grown.
 const LARGE: usize = 1 << 20;
-/// How often a thread that waits for a reply looks whether its operation has to end.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// The member that is asked.
 #[derive(Clone, Copy, Debug)]
@@ -217,6 +215,29 @@ impl Interrupt for Until<'_> {
     }
 }
 
+/// How long something is tried. The clock is read only when the first try was in vain.
+struct Patience {
+    limit: Duration,
+    until: Option<Instant>,
+}
+
+impl Patience {
+    fn of(limit: Duration) -> Patience {
+        Patience { limit, until: None }
+    }
+
+    /// The time runs from here, or from before.
+    fn begins(&mut self) -> Instant {
+        let limit = self.limit;
+        *self.until.get_or_insert_with(|| muniment_op::now() + limit)
+    }
+
+    fn is_over(&mut self) -> bool {
+        let until = self.begins();
+        muniment_op::now() >= until
+    }
+}
+
 /// A reply, and the member that gave it.
 pub struct Reply {
     /// The reply's document.
@@ -232,11 +253,11 @@ impl SetPool {
     /// 133 FailedToSatisfyReadPreference if no member can be asked; 6, 9001 if the connection breaks and the
     /// message cannot be sent again; 18 if one of both does not prove itself; what `on` says.
     pub fn ask(&self, out: &Outgoing<'_>, on: &dyn Interrupt) -> Result<Reply> {
-        let until = muniment_op::now() + LOOKING;
+        let mut patience = Patience::of(LOOKING);
         let mut repeats = 0;
         let mut broken = None;
         loop {
-            let host = match self.choose(out.reach, until, on) {
+            let host = match self.choose(out.reach, &mut patience, on) {
                 Ok(host) => host,
                 // The first attempt may have been executed, which the client has to know.
                 Err(e) => return Err(broken.unwrap_or(e)),
@@ -246,7 +267,7 @@ impl SetPool {
                 Err(e) if e.code() == Code::AuthenticationFailed => return Err(e),
                 Err(e) => {
                     self.forget(&host);
-                    if matches!(out.reach, Reach::Host(_)) || muniment_op::now() >= until {
+                    if matches!(out.reach, Reach::Host(_)) || patience.is_over() {
                         return Err(e);
                     }
                     muniment_op::sleep_until(muniment_op::now() + PAUSE, on)?;
@@ -262,7 +283,7 @@ impl SetPool {
                     if leads_no_more(body.as_doc()) && !fixed {
                         // Whatever becomes of this command: the next one looks for the primary.
                         self.forget(&host);
-                        if out.repeatable && muniment_op::now() < until {
+                        if out.repeatable && !patience.is_over() {
                             muniment_op::sleep_until(muniment_op::now() + PAUSE, on)?;
                             continue;
                         }
@@ -315,7 +336,7 @@ impl SetPool {
                 // A connection that was idle may have ended.
                 continue;
             }
-            let host = self.choose(out.reach, muniment_op::now() + LOOKING, on)?;
+            let host = self.choose(out.reach, &mut Patience::of(LOOKING), on)?;
             let connected = self.connection(&host);
             let mut link = connected.inspect_err(|_| self.forget(&host))?;
             let sent = link.send(out.message);
@@ -474,12 +495,17 @@ impl SetPool {
     /// # Errors
     /// 133 if none is of this set and answers in time; what `on` says.
     pub fn look(&self, on: &dyn Interrupt) -> Result<()> {
-        self.choose(Reach::Primary, muniment_op::now() + STEP, on)
+        self.choose(Reach::Primary, &mut Patience::of(STEP), on)
             .map(|_| ())
     }
 
     /// The member that is asked.
-    fn choose(&self, reach: Reach<'_>, until: Instant, on: &dyn Interrupt) -> Result<String> {
+    fn choose(
+        &self,
+        reach: Reach<'_>,
+        patience: &mut Patience,
+        on: &dyn Interrupt,
+    ) -> Result<String> {
         loop {
             let mut known = self.known.lock();
             let looks = known.is_old(reach);
@@ -489,6 +515,7 @@ impl SetPool {
                 return Ok(host);
             }
             drop(known);
+            patience.begins();
             let mut told = Error::new(Code::HostUnreachable, "no member is known");
             let hosts = self.known.lock().hosts.clone();
             for host in &hosts {
@@ -510,7 +537,7 @@ impl SetPool {
             if self.known.lock().pick(reach).is_some() {
                 continue;
             }
-            if muniment_op::now() >= until {
+            if patience.is_over() {
                 // The set may have been made anew, with elections of its own.
                 self.known.lock().election = [0; 12];
                 let preference = match reach {
@@ -536,7 +563,7 @@ impl SetPool {
         let mut c = self.connection(host)?;
         c.set_timeout(STEP)?;
         let reply = c.hello()?;
-        c.set_timeout(WITHIN)?;
+        c.looks(WITHIN)?;
         self.keep(host, c);
         Ok(reply)
     }
@@ -629,7 +656,7 @@ impl SetPool {
             }
         }
         let mut c = Link::open(&self.caller, host, STEP)?;
-        c.set_timeout(WITHIN)?;
+        c.looks(WITHIN)?;
         let mut made = self.made.lock();
         let made = made.entry(host.to_string()).or_default();
         made.all += 1;
@@ -651,16 +678,31 @@ impl SetPool {
 
     /// Waits for a reply. The connection must not be used again after an error.
     fn receive(&self, host: &str, c: &mut Link, on: &dyn Interrupt) -> Result<DocBuf> {
-        let mut heard = muniment_op::now();
-        while !c.wait_for_reply(LOOK) {
-            on.check()?;
-            if muniment_op::since(heard) > SILENCE {
-                // It may be busy with this command, or gone without a word.
-                Link::open(&self.caller, host, STEP)?.hello()?;
-                heard = muniment_op::now();
+        // When there was last a sign of the member, and how much of the reply had arrived.
+        let mut heard: Option<(Instant, usize)> = None;
+        let reply = loop {
+            if let Some(reply) = c.reply_soon()? {
+                break reply;
             }
-        }
-        let reply = c.receive()?;
+            on.check()?;
+            let (now, begun) = (muniment_op::now(), c.begun());
+            match heard {
+                Some((at, before)) if before == begun && begun > 0 => {
+                    if now.saturating_duration_since(at) > WITHIN {
+                        let why = format!("{host} has stopped in the middle of a reply");
+                        return Err(Error::new(Code::NetworkTimeout, why));
+                    }
+                }
+                Some((at, before)) if before == begun => {
+                    if now.saturating_duration_since(at) > SILENCE {
+                        // It may be busy with this command, or gone without a word.
+                        Link::open(&self.caller, host, STEP)?.hello()?;
+                        heard = Some((now, begun));
+                    }
+                }
+                _ => heard = Some((now, begun)),
+            }
+        };
         if let Some(at) = reply.as_doc().get("operationTime") {
             self.told.fetch_max(times_of(at).0, Relaxed);
         }
@@ -669,9 +711,10 @@ impl SetPool {
 
     fn keep(&self, host: &str, c: Link) {
         let mut idle = self.idle.lock();
-        let of = idle.entry(host.to_string()).or_default();
-        if of.len() < MOST_IDLE {
-            of.push(c);
+        match idle.get_mut(host) {
+            Some(of) if of.len() < MOST_IDLE => of.push(c),
+            Some(_) => {}
+            None => drop(idle.insert(host.to_string(), vec![c])),
         }
     }
 }

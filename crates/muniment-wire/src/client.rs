@@ -259,25 +259,32 @@ impl Connection {
     /// # Errors
     /// As [`Connection::recv_bytes`]; 17 ProtocolError for a reply to another request.
     pub fn recv(&mut self) -> Result<OpMsg<'_>> {
-        let (header, message) = match self.reader.read() {
-            Ok(Some(m)) => m,
-            Ok(None) => return Err(closed()),
-            Err(e) => return Err(e.into()),
-        };
-        if self.awaited != 0 && header.response_to != self.awaited {
-            return Err(Error::new(
-                Code::ProtocolError,
-                format!(
-                    "reply to request {} where {} was awaited",
-                    header.response_to, self.awaited
-                ),
-            ));
+        match self.reader.read() {
+            Ok(Some((header, message))) => reply_of(header, message, self.awaited, &mut self.plain),
+            Ok(None) => Err(closed()),
+            Err(e) => Err(e.into()),
         }
-        if header.op_code == OP_COMPRESSED {
-            decompress(message, &mut self.plain)?;
-            return OpMsg::parse_reply(&self.plain);
+    }
+
+    /// As [`Connection::recv`]; `None` after the read timeout of the socket, and then nothing is lost and the call can be
+    /// repeated.
+    ///
+    /// # Errors
+    /// As [`Connection::recv`].
+    pub fn recv_soon(&mut self) -> Result<Option<OpMsg<'_>>> {
+        match self.reader.read() {
+            Ok(Some((header, message))) => {
+                reply_of(header, message, self.awaited, &mut self.plain).map(Some)
+            }
+            Ok(None) => Err(closed()),
+            Err(e) if e.is_timeout() => Ok(None),
+            Err(e) => Err(e.into()),
         }
-        OpMsg::parse_reply(message)
+    }
+
+    /// How many bytes have arrived of the message that is received next.
+    pub fn begun(&self) -> usize {
+        self.reader.pending()
     }
 
     /// Receives one reply of an exhaust stream. The flag is false with the last one.
@@ -332,6 +339,29 @@ fn take_batch(reply: Doc<'_>, docs: &mut Vec<DocBuf>) -> Result<(i64, String)> {
         Some(Value::Int64(id)) => Ok((id, cursor.get_str("ns").unwrap_or_default().to_owned())),
         _ => Err(bad()),
     }
+}
+
+/// A message as the reply to the request that is awaited; to any if that is 0.
+fn reply_of<'m>(
+    header: Header,
+    message: &'m [u8],
+    awaited: i32,
+    plain: &'m mut Vec<u8>,
+) -> Result<OpMsg<'m>> {
+    if awaited != 0 && header.response_to != awaited {
+        return Err(Error::new(
+            Code::ProtocolError,
+            format!(
+                "reply to request {} where {awaited} was awaited",
+                header.response_to
+            ),
+        ));
+    }
+    if header.op_code == OP_COMPRESSED {
+        decompress(message, plain)?;
+        return OpMsg::parse_reply(plain);
+    }
+    OpMsg::parse_reply(message)
 }
 
 fn closed() -> Error {

@@ -43,4 +43,4 @@ pub use null_server::{Form, NullServer};
 pub use op_msg::{DocSeq, OpMsg, OpMsgWriter, Sequence, begin_reply, begin_request};
 pub use op_query::{OpQuery, write_op_reply};
 pub use reserved::Reserved;
-pub use stream::Stream;
+pub use stream::{Stream, socket_error};

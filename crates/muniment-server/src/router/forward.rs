@@ -375,26 +375,35 @@ fn write(cx: &CommandContext<'_>, router: &Router, part: &Part<'_>, w: &mut DocW
     }
     w.field("$db", part.db);
     if let Some(versions) = part.versions {
-        w.field(FIELD, placement::at(versions, cx.op.now_ms()));
+        w.open_document(FIELD);
+        placement::write_at(w, versions, cx.op.now_ms());
+        w.close();
     }
     if let Some(session) = cx.generic.session {
-        w.field("lsid", lsid(&session));
+        w.open_document("lsid").field("id", binary(4, &session.id));
+        if session.user != NOBODY {
+            w.field("uid", binary(0, &session.user));
+        }
+        w.close();
     }
     // A message of the greatest length has no room for it.
     let beside = cx.request.sequences.iter();
     let beside: usize = beside.map(|s| s.docs.as_bytes().len()).sum();
     let has_room = part.body.byte_len() + beside < ROOMY;
-    if let Some(time) = newest(cx, router).filter(|_| has_room) {
-        w.field("$clusterTime", time);
+    if has_room {
+        router.times.write_newest(time_of_client(cx), w);
     }
 }
 
 /// The newest time that router and client have heard of, as `$clusterTime`. The client's word counts only where nobody
 /// is asked for credentials: a shard would take the time for the router's.
 pub fn newest(cx: &CommandContext<'_>, router: &Router) -> Option<DocBuf> {
+    router.times.newest_of(time_of_client(cx))
+}
+
+fn time_of_client<'a>(cx: &CommandContext<'a>) -> Option<Doc<'a>> {
     let of_client = cx.request.body.get_doc("$clusterTime");
-    let of_client = of_client.filter(|_| !cx.server.auth.required);
-    router.times.newest_of(of_client)
+    of_client.filter(|_| !cx.server.auth.required)
 }
 
 /// Whether a write concern asks for no reply.

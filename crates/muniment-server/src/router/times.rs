@@ -3,6 +3,7 @@
 use muniment_member::times_of;
 use muniment_storage::Timestamp;
 use muniment_value::{Doc, DocBuf};
+use muniment_wire::DocWriter;
 use parking_lot::Mutex;
 
 /// See the module's head.
@@ -35,20 +36,36 @@ impl Times {
         }
     }
 
+    /// Writes the newest of those that were heard of and this one as `$clusterTime`.
+    pub fn write_newest(&self, other: Option<Doc<'_>>, w: &mut DocWriter<'_>) {
+        let at = |d: Doc<'_>| d.get("clusterTime").map(times_of);
+        let newest = self.0.lock();
+        let known = newest.as_ref().map(|(at, _)| *at);
+        match (other, &*newest) {
+            (Some(other), _) if at(other) > known => {
+                w.field("$clusterTime", other);
+            }
+            (_, Some((_, told))) => {
+                w.field("$clusterTime", told.as_doc());
+            }
+            _ => {}
+        }
+    }
+
     /// Appends the newest to the reply that begins at `start` and is whole.
     pub fn append(&self, out: &mut Vec<u8>, start: usize) {
+        let newest = self.0.lock();
         // A closed connection gets no reply.
-        let Some(newest) = self.newest().filter(|_| out.len() >= start + 5) else {
+        let Some((at, newest)) = newest.as_ref().filter(|_| out.len() >= start + 5) else {
             return;
         };
-        let at = newest.as_doc().get("clusterTime").map(times_of);
         let reply = out.get(start..).map_or(Doc::EMPTY, Doc::new);
         let has_operation = reply.get("operationTime").is_some();
         out.pop();
         out.extend_from_slice(b"\x03$clusterTime\0");
         out.extend_from_slice(newest.as_bytes());
         // Errors of the router's own have none. Nothing that the client has seen is later.
-        if let (false, Some(at)) = (has_operation, at) {
+        if !has_operation {
             out.extend_from_slice(b"\x11operationTime\0");
             out.extend_from_slice(&at.0.to_le_bytes());
         }
