@@ -42,7 +42,7 @@ impl Figures for ServerFigures {
                     .engine
                     .plan_cache_stats(&ns, Some(&server.address.host))
             }
-            "$currentOp" => Ok(current_op::stage(&server, op, operand)),
+            "$currentOp" => current_op::stage(&server, op, operand),
             "$listLocalSessions" => Ok(sessions(&server, op, operand)),
             "$listSessions" => stored_sessions(&server, op, operand),
             "$shardedDataDistribution" => match &server.router {

@@ -547,6 +547,67 @@ fn a_set_that_is_none_of_ours_is_told_so() {
     run(&mut lost.connect(), "admin", "{ping: 1}");
 }
 
+/// A router shows what runs on the shards, and ends it there.
+#[test]
+fn operations_of_shards_are_shown_and_ended() {
+    let cluster = Cluster::start(2, 1, 1);
+    let mut c = cluster.connect();
+    run(&mut c, "admin", "{enableSharding: 'd', primaryShard: 's1'}");
+    let docs: ArrayBuf = (0..200).map(|i| doc! { "_id": i }).collect();
+    let insert = doc! { "insert": "c", "documents": docs };
+    c.command("d", &insert).unwrap();
+    let slow = "{find: 'c', filter: {$where: 'for (let i = 0; i < 1e8; i++) {} return true'}, comment: 'slow'}";
+    for command in [
+        "{currentOp: 1, 'command.comment': 'slow'}",
+        "{aggregate: 1, pipeline: [{$currentOp: {}}, {$match: {'command.comment': 'slow'}}], cursor: {}}",
+    ] {
+        std::thread::scope(|s| {
+            let mut other = cluster.connect();
+            let killed = s.spawn(move || other.command("d", &shell(slow)));
+            let op = cluster.routers[0].until("the find runs", || {
+                let reply = run(&mut c, "admin", command);
+                let reply = reply.as_doc();
+                let batch = || reply.get_doc("cursor")?.get_array("firstBatch");
+                let all = reply.get_array("inprog").or_else(batch).unwrap();
+                let op = all.values().next()?.as_doc()?.to_buf();
+                Some(op)
+            });
+            let op = op.as_doc();
+            assert_eq!(text(op, "shard"), "s1");
+            assert!(text(op, "opid").starts_with("s1:"), "{op:?}");
+            assert!(op.get("client_s").is_some() && op.get("client").is_none());
+            let kill = doc! { "killOp": 1, "op": text(op, "opid") };
+            let told = c.command("admin", &kill).unwrap();
+            assert_eq!(text(told.as_doc(), "shard"), "s1");
+            assert_eq!(killed.join().unwrap().unwrap_err().code().0, 11601);
+        });
+    }
+    for (op, code) in [
+        ("s1", 28_625),
+        (":1", 28_625),
+        ("s9:1", 70),
+        ("s1:x", 9),
+        ("s1:99999999999", 26_823),
+    ] {
+        fails(&mut c, "admin", &format!("{{killOp: 1, op: '{op}'}}"), code);
+    }
+    // A cursor and a transaction that wait for their client.
+    run(&mut c, "d", "{find: 'c', batchSize: 1}");
+    let mut begin =
+        shell("{insert: 'c', documents: [{_id: 999}], startTransaction: true, autocommit: false}");
+    let id = muniment_value::Value::Binary {
+        subtype: 4,
+        bytes: &[9; 16],
+    };
+    begin.append("lsid", doc! { "id": id });
+    begin.append("txnNumber", 1_i64);
+    c.command("d", &begin).unwrap();
+    let idle = "{aggregate: 1, pipeline: [{$currentOp: {idleCursors: true}}, {$match: {type: {$in: ['idleCursor', 'idleSession']}, shard: 's1'}}, {$sort: {type: 1}}], cursor: {}}";
+    let idle = c.find_all("admin", &shell(idle)).unwrap();
+    let kinds: Vec<&str> = idle.iter().map(|d| text(d.as_doc(), "type")).collect();
+    assert_eq!(kinds, ["idleCursor", "idleSession"], "{idle:?}");
+}
+
 /// What would be right on a part of the cluster alone, or on the wrong shard, is refused.
 #[test]
 fn what_a_router_answers_itself_or_refuses() {
@@ -558,7 +619,7 @@ fn what_a_router_answers_itself_or_refuses() {
         run(&mut c, db, "{insert: 'c', documents: [{_id: 1, n: 1}]}");
     }
     // The router's own operations, which killOp ends, too, and its sessions.
-    let own = "{aggregate: 1, pipeline: [{$currentOp: {}}], cursor: {batchSize: 1}}";
+    let own = "{aggregate: 1, pipeline: [{$currentOp: {localOps: true}}], cursor: {batchSize: 1}}";
     let own = c.find_all("admin", &shell(own)).unwrap();
     let address = cluster.routers[0].address();
     let port = address.rsplit_once(':').unwrap().1;

@@ -6,6 +6,7 @@ use crate::connections::ConnShared;
 use crate::context::CommandContext;
 use crate::generic::Generic;
 use crate::registry::{CommandSpec, Kind, Routed};
+use crate::router::operations::of_shards;
 use crate::state::ServerState;
 use muniment_auth::action::Action;
 use muniment_auth::resource::Target as On;
@@ -119,12 +120,21 @@ fn idle_connections(server: &ServerState, busy: &[u64], own: Option<&str>) -> Ve
 }
 
 /// The documents of the aggregation stage `$currentOp`. The operand is already checked.
-/// Without `allUsers`, a user sees only the own operations.
-pub(crate) fn stage(server: &ServerState, op: &OpContext, operand: Doc<'_>) -> Vec<DocBuf> {
+/// Without `allUsers`, a user sees only the own operations. A router shows those of the shards, unless `localOps` or a
+/// user asks for the router's own.
+///
+/// # Errors
+/// Those of the shards.
+pub(crate) fn stage(server: &ServerState, op: &OpContext, operand: Doc<'_>) -> Result<Vec<DocBuf>> {
     let asked = |name: &str| matches!(operand.get(name), Some(Value::Bool(true)));
     let own = op
         .user()
         .filter(|_| server.auth.required && !asked("allUsers"));
+    if let Some(router) = server.router.as_ref().filter(|_| own.is_none())
+        && !asked("localOps")
+    {
+        return of_shards(op, router, operand);
+    }
     let mut all = operations(server, asked("idleConnections"), asked("truncateOps"), own);
     if own.is_none() && !matches!(operand.get("idleSessions"), Some(Value::Bool(false))) {
         all.extend(server.transactions.idle(server));
@@ -143,7 +153,7 @@ pub(crate) fn stage(server: &ServerState, op: &OpContext, operand: Doc<'_>) -> V
             }
         }));
     }
-    all
+    Ok(all)
 }
 
 /// The locks that a command would take in MongoDB, under MongoDB's names. Reads and writes share them with
@@ -183,10 +193,21 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let mut list = ArrayBuf::new();
     let user = auth::user_of(cx.server, cx.local).filter(|_| own);
     let user = user.as_ref().map(|u| &*u.key);
-    let mut running = operations(cx.server, all, truncate, user);
-    if user.is_none() {
-        running.extend(cx.server.transactions.idle(cx.server));
-    }
+    let running = match cx.server.router.as_ref().filter(|_| user.is_none()) {
+        Some(router) => {
+            let asked = doc! {
+                "allUsers": true, "idleConnections": all, "idleSessions": true, "truncateOps": truncate,
+            };
+            of_shards(&**cx.op, router, asked.as_doc())?
+        }
+        None => {
+            let mut running = operations(cx.server, all, truncate, user);
+            if user.is_none() {
+                running.extend(cx.server.transactions.idle(cx.server));
+            }
+            running
+        }
+    };
     for d in running {
         if let Some(f) = &wanted
             && !f.matches(d.as_doc(), cx.op.work())?

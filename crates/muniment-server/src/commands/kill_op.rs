@@ -2,6 +2,7 @@
 
 use crate::auth::{self, Needs};
 use crate::registry::{CommandSpec, Kind, Routed};
+use crate::router;
 use muniment_auth::action::Action;
 use muniment_value::args::{Types, opt};
 use muniment_value::{Code, Error, Result, Value, number};
@@ -9,12 +10,25 @@ use muniment_value::{Code, Error, Result, Value, number};
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "killOp",
-    doc: "Interrupts an operation",
+    doc: "Interrupts an operation; at a router also one of a shard (`shard:number`)",
     open_fields: true,
     kind: Kind::Admin,
     admin_only: true,
     fields: &[opt("op", Types::ANY)],
     run: |cx| {
+        if let (Some(router), Some(Value::String(op))) = (&cx.server.router, cx.args.get("op")) {
+            // The shard knows of no users: all that runs there is the router's.
+            if auth::user_of(cx.server, cx.local).is_some()
+                && !auth::may_on_cluster(cx.server, cx.local, Action::Killop)
+            {
+                return Err(auth::refused(cx.spec, cx.request));
+            }
+            let (shard, id) = router::operations::kill(&**cx.op, router, op)?;
+            cx.reply
+                .field("shard", shard.as_str())
+                .field("shardid", number::narrow(id));
+            return Ok(());
+        }
         let id = operation(cx.args.get("op"))?;
         // A user may end the own operations without more.
         if let Some(user) = auth::user_of(cx.server, cx.local)

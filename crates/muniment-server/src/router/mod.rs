@@ -20,6 +20,7 @@ mod dispatch;
 pub mod distribution;
 pub mod draining;
 pub mod forward;
+pub mod operations;
 pub mod over_shards;
 mod place;
 mod presence;

@@ -254,6 +254,32 @@ fn the_balancer_proves_itself_and_its_commands_need_rights() {
     });
 }
 
+/// What runs on shards is the router's there, so who sees and ends it needs the right for all operations.
+#[test]
+fn operations_of_shards_need_rights() {
+    let mut keyed = Keyed::new(1);
+    let root = &mut keyed.root;
+    user(root, "u", "[{role: 'readWriteAnyDatabase', db: 'admin'}]");
+    let router = &keyed.cluster.routers[0];
+    let mut u = router.connect();
+    router.until("the user logs in", || {
+        login(&mut u, "own", "u", "pw", SHA1).ok()
+    });
+    let all = "{aggregate: 1, pipeline: [{$currentOp: {allUsers: true}}], cursor: {}}";
+    let refused = ["{killOp: 1, op: 's0:1'}", "{currentOp: 1}", all];
+    expect(&mut u, "admin", 13, &refused);
+    let own = "{aggregate: 1, pipeline: [{$currentOp: {}}], cursor: {}}";
+    let own = u.find_all("admin", &shell(own)).unwrap();
+    assert!(!own.is_empty() && own.iter().all(|d| d.as_doc().get("shard").is_none()));
+    run(&mut u, "admin", "{currentOp: 1, $ownOps: true}");
+    let root = &mut keyed.root;
+    let shown = root.find_all("admin", &shell(all)).unwrap();
+    let shards = shown.iter().map(|d| d.as_doc().get_str("shard").unwrap());
+    let shards: std::collections::BTreeSet<&str> = shards.collect();
+    assert_eq!(shards.into_iter().collect::<Vec<_>>(), ["s0", "s1"]);
+    run(root, "admin", "{killOp: 1, op: 's0:1'}");
+}
+
 #[test]
 fn change_streams_at_routers_need_rights() {
     let mut keyed = Keyed::new(1);
