@@ -176,8 +176,21 @@ impl Driver {
         }
         let patience = self.patience();
         let (now, clock) = self.clock();
+        let joins = |driver: &Driver| {
+            driver
+                .node
+                .heard
+                .lock()
+                .of(from)
+                .is_some_and(HeardOf::joins)
+        };
+        let joined = joins(self);
         self.node
             .hear(|heard| heard.note(report, now, clock, now_ms(), patience));
+        if joined && !joins(self) {
+            // What is written from here on is to come late.
+            self.delay_others();
+        }
         self.core.report(from, told);
         if met {
             self.core.reached(from);
