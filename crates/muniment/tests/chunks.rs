@@ -499,6 +499,17 @@ fn whole_collections_and_databases_move() {
         ));
         assert_eq!(shard.command("m", &tell).unwrap_err().code().0, 117);
     }
+    // A view that an earlier move left on the other shard does not come back.
+    let mut other = cluster.shards[0].connect(0);
+    run(
+        &mut other,
+        "m",
+        "{create: 'v', viewOn: 'old', pipeline: []}",
+    );
+    admin(&mut c, "{movePrimary: 'm', to: 's0'}");
+    assert_eq!(seen(&mut c), (2, 1, 2));
+    admin(&mut c, "{movePrimary: 'm', to: 's1'}");
+    assert_eq!((seen(&mut late), seen(&mut c)), ((2, 1, 2), (2, 1, 2)));
     // What is made at the router that did not know is found by the other.
     run(&mut late, "m", "{insert: 'new', documents: [{_id: 1}]}");
     assert_eq!(all(&mut c, "m", "{find: 'new'}").len(), 1);

@@ -12,7 +12,7 @@ use muniment_value::{Code, Error, Result, Value, doc};
 
 impl Database {
     /// Says whether a database has gone to another shard. From then on no router makes a collection in it here. False,
-    /// and nothing is done, if that was said as of a later time than `at`.
+    /// and nothing is done, if something was said as of a later time than `at`, or the opposite as of that time.
     ///
     /// # Errors
     /// As a commit's.
@@ -39,7 +39,7 @@ impl Database {
             let staged = match there {
                 None => unit.insert(&new)?,
                 Some((_, old)) if old == new => return Ok(true),
-                Some((_, old)) if said_at(&old) > at => return Ok(false),
+                Some((_, old)) if said_at(&old) >= at => return Ok(false),
                 Some((key, old)) => unit.update(&key, &old, &new, Changed::Whole, &|_| true)?,
             };
             if let Err(Busy) = staged {

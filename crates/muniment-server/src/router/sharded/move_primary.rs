@@ -164,6 +164,8 @@ impl Move<'_> {
 
     fn views(&self) -> Result<()> {
         let db = self.before.name.as_str();
+        // What an earlier move has left there is out of date.
+        drop_views(self.cx, self.router, &self.recipient, db)?;
         for d in list(self.cx, self.router, &self.donor, db)? {
             let d = d.as_doc();
             if d.get_str("type") != Some("view") {
@@ -252,7 +254,7 @@ fn leave(
 }
 
 /// After the database has come to a shard: collections that are whole there are tracked no more, and the views are
-/// taken away where it was.
+/// taken away where it was, unless it has gone on meanwhile.
 fn tidy(
     cx: &CommandContext<'_>,
     router: &Router,
@@ -269,11 +271,20 @@ fn tidy(
             untrack(cx, router, &ns)?;
         }
     }
-    for d in list(cx, router, donor, db)? {
+    let work = |_: &Lease| match read_database(cx, router, db)?.primary == to {
+        true => drop_views(cx, router, donor, db),
+        false => Ok(()),
+    };
+    Lease::if_free(cx, router, (db, "settle"), work).map(drop)
+}
+
+/// Drops the views that a shard has in a database.
+fn drop_views(cx: &CommandContext<'_>, router: &Router, set: &SetPool, db: &str) -> Result<()> {
+    for d in list(cx, router, set, db)? {
         let d = d.as_doc();
         if d.get_str("type") == Some("view") {
             let drop = doc! { "drop": d.get_str("name").unwrap_or_default() };
-            run(&**cx.op, router, donor, db, &drop, true)?;
+            run(&**cx.op, router, set, db, &drop, true)?;
         }
     }
     Ok(())
@@ -289,6 +300,12 @@ pub fn settle(cx: &CommandContext<'_>, router: &Router, db: &str) -> Result<()> 
     // The right keeps others from moving it away meanwhile, from a shard that would then not know that it has left.
     let work = |lease: &Lease| {
         let now = read_database(cx, router, db)?;
+        let shards = router.catalog.shards(&**cx.op, router)?;
+        for (_, set) in shards.iter().filter(|(name, _)| *name != now.primary) {
+            // A move that was not decided may have told it that it has the database. If it cannot be reached, neither can
+            // it mislead a router.
+            drop(leave(cx, router, lease, (set, db), true));
+        }
         let set = router.catalog.shard(&**cx.op, router, &now.primary)?;
         leave(cx, router, lease, (&set, db), false)
     };
