@@ -218,6 +218,39 @@ fn now_is_the_same_on_all_shards() {
     }
 }
 
+/// So are the variables of a command, whatever they are computed of.
+#[test]
+fn variables_are_the_same_on_all_shards() {
+    let cluster = Cluster::start(3, 1, 1);
+    let mut c = cluster.connect();
+    twins(&mut c, "{k: 'hashed'}");
+    let variable = "let: {r: {$rand: {}}, gone: '$$REMOVE'}";
+    for command in [
+        format!("{{find: 'c', {variable}, projection: {{_id: 0, r: '$$r', gone: '$$gone'}}}}"),
+        format!(
+            "{{aggregate: 'c', {variable}, pipeline: [{{$project: {{_id: 0, r: '$$r', gone: '$$gone'}}}}], cursor: {{}}}}"
+        ),
+    ] {
+        let found = c.find_all("many", &shell(&command)).unwrap();
+        let different: BTreeSet<String> = found.iter().map(|d| d.as_doc().to_display()).collect();
+        assert_eq!((found.len(), different.len()), (200, 1), "{different:?}");
+        assert!(found[0].as_doc().get("gone").is_none());
+    }
+}
+
+#[test]
+fn a_drop_tells_how_many_indexes_there_were() {
+    let cluster = Cluster::start(2, 1, 1);
+    let mut c = cluster.connect();
+    twins(&mut c, "{k: 'hashed'}");
+    let index = "{createIndexes: 'c', indexes: [{key: {own: 1}, name: 'own'}]}";
+    run(&mut c, "many", index);
+    let list = all(&mut c, "many", "{listIndexes: 'c'}").len() as i64;
+    let dropped = run(&mut c, "many", "{drop: 'c'}");
+    assert!(list > 2);
+    assert_eq!(number(&dropped, "nIndexesWas"), list);
+}
+
 #[test]
 fn operations_in_bulk_are_those_of_one_collection() {
     let cluster = Cluster::start(2, 1, 1);
@@ -752,6 +785,45 @@ fn a_files_checksum_is_that_of_all_its_chunks() {
         let md5 = told.as_doc().get_str("md5");
         assert_eq!(md5, Some("900150983cd24fb0d6963f7d28e17f72"), "{db}");
     }
+    // The configuration may have files, too, and `local` is each server's own.
+    let add = "{insert: 'fs.chunks', documents: [{files_id: 1, n: 0, data: HexData(0, '61')}]}";
+    run(&mut c, "admin", add);
+    let told = run(&mut c, "admin", "{filemd5: 1}");
+    assert_eq!(number(&told, "numChunks"), 1);
+    let e = c.command("local", &shell("{filemd5: 1}")).unwrap_err();
+    assert_eq!(e.code().0, 73);
+}
+
+/// A view compares as it says, whatever the collection below it does.
+#[test]
+fn a_view_over_shards_has_a_collation_of_its_own() {
+    let cluster = Cluster::start(2, 1, 1);
+    let mut c = cluster.connect();
+    run(
+        &mut c,
+        "d",
+        "{create: 'c', collation: {locale: 'en', strength: 2}}",
+    );
+    let divide = "{shardCollection: 'd.c', key: {_id: 'hashed'}, collation: {locale: 'simple'}}";
+    run(&mut c, "admin", divide);
+    let insert = "{insert: 'c', documents: [{_id: 1, s: 'abc'}, {_id: 2, s: 'ABC'}, {_id: 3, s: 'Abc'}, {_id: 4, s: 'x'}]}";
+    run(&mut c, "d", insert);
+    run(&mut c, "d", "{create: 'v', viewOn: 'c', pipeline: []}");
+    let of = |c: &mut Connection, name: &str| {
+        let found = all(c, "d", &format!("{{find: '{name}', filter: {{s: 'ABC'}}}}"));
+        let count = run(c, "d", &format!("{{count: '{name}', query: {{s: 'ABC'}}}}"));
+        (found.len(), number(&count, "n"))
+    };
+    assert_eq!((of(&mut c, "c"), of(&mut c, "v")), ((3, 3), (1, 1)));
+    let other = "collation: {locale: 'en', strength: 1}";
+    for command in [
+        format!("{{find: 'v', {other}}}"),
+        format!("{{aggregate: 'v', pipeline: [], cursor: {{}}, {other}}}"),
+        format!("{{explain: {{find: 'v', {other}}}}}"),
+    ] {
+        let e = c.command("d", &shell(&command)).unwrap_err();
+        assert_eq!(e.code().0, 167, "{command}");
+    }
 }
 
 #[test]
@@ -811,9 +883,19 @@ fn explain_shows_the_shards() {
                 reply.as_doc().to_display()
             );
             let told = reply.as_doc().get_doc("shards").unwrap();
+            for name in ["explainVersion", "queryShapeHash", "serverInfo"] {
+                assert!(reply.as_doc().get(name).is_some(), "{name}: {cmd}");
+            }
             assert_eq!(told.iter().count(), shards, "{cmd}");
             assert!(told.iter().all(|e| ["s0", "s1"].contains(&e.name())));
         }
+    }
+    for (of, shards) in [("other", 1), ("c", 2)] {
+        let into = "[{$project: {k: 1}}, {$merge: {into: 'c', on: ['_id', 'k']}}]";
+        let cmd = format!("{{explain: {{aggregate: '{of}', pipeline: {into}, cursor: {{}}}}}}");
+        let reply = run(&mut c, "many", &cmd);
+        let told = reply.as_doc().get_doc("shards").unwrap();
+        assert_eq!(told.iter().count(), shards, "{cmd}");
     }
     run(
         &mut c,

@@ -1,6 +1,6 @@
 //! `explain`.
 
-use super::query_shape;
+use super::{explain_reply, query_shape};
 use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::generic::Generic;
@@ -8,7 +8,7 @@ use crate::namespace;
 use crate::registry::{CommandSpec, Explained, Kind, Routed, Secret, Target};
 use muniment_exec::{Explainable, Verbosity, omitted};
 use muniment_value::args::{Args, Field, Types, opt};
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value};
 
 const FIELDS: &[Field] = &[opt("verbosity", Types::STRING)];
 
@@ -168,15 +168,6 @@ pub(super) fn answer(
     } else {
         w.field("warning", omitted("command").as_str());
     }
-    w.field(
-        "serverInfo",
-        doc! {
-            "host": muniment_logger::hostname(),
-            "port": i32::from(cx.server.address.port),
-            "version": crate::server::MONGODB_VERSION,
-            "gitVersion": "0000000000000000000000000000000000000000",
-        },
-    );
-    w.field("serverParameters", doc! {});
+    explain_reply::write_server(cx);
     Ok(())
 }

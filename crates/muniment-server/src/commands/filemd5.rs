@@ -4,6 +4,8 @@ use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Routed, RunsOn};
 use crate::router::Router;
+use crate::router::place::OF_CONFIG;
+use crate::router::relay::database;
 use crate::router::sharded::host::documents;
 use bytes::Bytes;
 use md5::{Digest, Md5};
@@ -49,7 +51,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
 }
 
 /// The router reads the chunks, from all shards that have some.
-fn run_routed(cx: &mut CommandContext<'_>, _: &Router) -> Result<()> {
+fn run_routed(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    if OF_CONFIG.contains(&cx.db()) || cx.db() == "local" {
+        return database(cx, router);
+    }
     let (filter, sort) = wanted(cx);
     let stages = array![doc! { "$match": filter }, doc! { "$sort": sort }];
     let mut found = documents(cx, &chunks_of(cx), stages.as_doc())?;

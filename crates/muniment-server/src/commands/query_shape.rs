@@ -32,7 +32,7 @@ const KEPT_ARGUMENTS: &[&str] = &[
 ];
 
 /// The hash of an explained command, 64 hexadecimal digits.
-pub(super) fn hash(command: Doc<'_>) -> String {
+pub fn hash(command: Doc<'_>) -> String {
     let mut shape = String::new();
     if let Some(e) = command.first() {
         let _ = write!(shape, "{}:{:?}|", e.name(), e.value());

@@ -72,11 +72,14 @@ fn sharded(cx: &mut CommandContext<'_>, router: &Router, run: OnShards) -> Resul
             None => whole(cx, router),
             Some(known) => run(cx, router, known),
         };
-        match done {
+        let done = match done {
             Err(e) if view::is_below(cx, router, cx.collection_name(), &e)? => {
                 cx.reply.buffer().truncate(begun);
-                return view::run(cx, router);
+                view::run(cx, router)
             }
+            done => done,
+        };
+        match done {
             Err(e) if is_stale(&e) => {
                 repeats.next(cx, router, cx.ns(), e)?;
                 cx.reply.buffer().truncate(begun);

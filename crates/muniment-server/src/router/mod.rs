@@ -22,7 +22,7 @@ pub mod draining;
 pub mod forward;
 pub mod operations;
 pub mod over_shards;
-mod place;
+pub mod place;
 mod presence;
 pub mod relay;
 pub mod settings;

@@ -91,13 +91,8 @@ pub fn kill(on: &dyn Interrupt, router: &Router, operation: &str) -> Result<(Str
             format!("Did not consume whole string: \"{id}\" is no operation's number"),
         )
     })?;
-    run(
-        on,
-        router,
-        &set,
-        "admin",
-        &doc! { "killOp": 1, "op": id },
-        true,
-    )?;
+    let kill = doc! { "killOp": 1, "op": id };
+    // Sent again, it could end an operation of another primary that has the same number.
+    run(on, router, &set, "admin", &kill, false)?;
     Ok((shard.to_string(), id))
 }

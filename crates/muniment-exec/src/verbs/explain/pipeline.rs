@@ -25,6 +25,7 @@ use crate::verbs::planning::is_filtered;
 use muniment_query::stage::Watched;
 use muniment_query::stage::geo_near::{at_front, behind_near};
 use muniment_query::{DocStream, Pipeline, QueryContext};
+use muniment_storage::Collection;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -62,6 +63,13 @@ pub(super) fn front(pipeline: Doc<'_>) -> (Doc<'_>, Doc<'_>) {
     (filter.unwrap_or(Doc::EMPTY), sort.unwrap_or(Doc::EMPTY))
 }
 
+/// The collection with this name, if there is one. A router has to know whether it is sharded.
+fn expected(engine: &Database, op: &OpContext, namespace: &str) -> Result<Option<Arc<Collection>>> {
+    let collection = engine.store.collection(namespace);
+    op.check_placement(namespace, collection.as_deref())?;
+    Ok(collection)
+}
+
 pub(super) fn explain_aggregate(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -91,7 +99,7 @@ pub(super) fn explain_aggregate(
     let runs = verbosity > Verbosity::QueryPlanner;
     let split = Split::of(pipeline);
     let mut planned = Planned::new(&namespace, split.filter.to_doc(), split.shape());
-    let collection = engine.store.collection(&namespace);
+    let collection = expected(engine, op, &namespace)?;
     if let (Some(counts), true) = (&split.counts, split.limit != Some(0)) {
         let count = CountRequest {
             filter: planned.parsed_query.as_doc(),

@@ -1,7 +1,7 @@
 //! aggregate over sharded collections.
 
 use super::host::Around;
-use super::output::no_replacing;
+use super::into::Into;
 use super::pipeline::{Whole, over, over_whole, read_by, shards_of};
 use super::remote::{Output, Remote, Terms};
 use super::whole::{bring_home, track_and_move};
@@ -20,7 +20,7 @@ use bytes::Bytes;
 use muniment_exec::{BatchLimits, Cursor};
 use muniment_query::stage::change_stream;
 use muniment_query::{DocStream, Pipeline};
-use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{ArrayBuf, Collation, Doc, DocBuf, Error, Result, doc};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -74,14 +74,17 @@ fn repeated(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     // A view that the pipeline reads is over a sharded collection, which its shard has found out.
     let mut below = false;
     loop {
-        match attempt(cx, router, below) {
+        let done = match attempt(cx, router, below) {
             Err(e) if view::is_below(cx, router, cx.collection_name(), &e)? => {
                 cx.reply.buffer().truncate(begun);
-                return match cx.args.bool("explain", false) {
+                match cx.args.bool("explain", false) {
                     true => super::explain::pipeline_of_view(cx, router),
                     false => view::run(cx, router),
-                };
+                }
             }
+            done => done,
+        };
+        match done {
             Err(e) if is_stale(&e) => {
                 below |= e
                     .extra()
@@ -158,74 +161,6 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router, below: bool) -> Result<
         single: false,
     };
     over(cx, router, known.as_deref(), &whole)
-}
-
-/// The collection that a pipeline writes to.
-pub struct Into {
-    /// Its full name.
-    pub ns: String,
-    /// Its documents are replaced.
-    pub replaces: bool,
-}
-
-impl Into {
-    /// That of a stage, if it writes; `own` is the pipeline's database.
-    pub fn of(stage: Doc<'_>, own: &str) -> Option<Into> {
-        let last = stage.first()?;
-        let (operand, name) = (last.value().as_doc(), last.value().as_str());
-        let (db, name) = match last.name() {
-            "$out" => match operand {
-                Some(d) => (d.get_str("db"), d.get_str("coll")),
-                None => (None, name),
-            },
-            "$merge" => match operand.map(|d| d.get("into")) {
-                Some(Some(Value::Document(d))) => (d.get_str("db"), d.get_str("coll")),
-                Some(into) => (None, into.and_then(|v| v.as_str())),
-                None => (None, name),
-            },
-            _ => return None,
-        };
-        let db = db.filter(|db| !db.is_empty()).unwrap_or(own);
-        Some(Into {
-            ns: format!("{db}.{}", name?),
-            replaces: last.name() == "$out",
-        })
-    }
-
-    /// Whether it is on another shard than the command's database, or may be.
-    ///
-    /// # Errors
-    /// 28769 for `$out` into a divided collection; 20 IllegalOperation for what the configuration's set would write.
-    pub fn is_elsewhere(&self, cx: &CommandContext<'_>, router: &Router) -> Result<bool> {
-        let (db, _) = self.ns.split_once('.').unwrap_or_default();
-        // The shard has an error for these, and for names that are none.
-        let of_server = |db: &str| OF_CONFIG.contains(&db) || db == "local";
-        if of_server(db) || !is_name(db) {
-            return Ok(false);
-        }
-        if of_server(cx.db()) {
-            return Err(Error::new(
-                Code::IllegalOperation,
-                format!(
-                    "results of a pipeline in {} do not go to another database yet",
-                    cx.db()
-                ),
-            ));
-        }
-        match router.tables.of(&**cx.op, router, &self.ns)? {
-            Some(known) if self.replaces && !known.collection.unsplittable => {
-                Err(no_replacing(&known))
-            }
-            Some(_) => Ok(true),
-            None if db == cx.db() => Ok(false),
-            None => Ok(set_of(cx, router, db)?.name != set_of(cx, router, cx.db())?.name),
-        }
-    }
-}
-
-/// Whether a database may have this name.
-fn is_name(db: &str) -> bool {
-    !db.is_empty() && db.len() < 64 && !db.contains(['/', '\\', ' ', '"', '$', '\0'])
 }
 
 /// Whether a pipeline begins with what each shard tells of itself.

@@ -120,8 +120,15 @@ pub fn anywhere(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>
 /// # Errors
 /// Those of the sets.
 pub fn drop(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
+    let one = known.all().first().copied().unwrap_or(0);
+    // If it cannot be told, the collection is dropped all the same.
+    let held = stored(cx, router, known.set(one)?, known.ns());
+    let held = held.ok().flatten();
+    let own = held.map_or(1, |held| {
+        held.indexes.len() + usize::from(held.series().is_none())
+    });
     shard::drop_sharded(cx, router, known)?;
-    cx.reply.field("nIndexesWas", 1);
+    cx.reply.field("nIndexesWas", own as i32);
     cx.reply.field("ns", known.ns());
     Ok(())
 }

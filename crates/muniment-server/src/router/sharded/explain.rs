@@ -1,8 +1,11 @@
 //! explain on sharded collections: each shard explains its part, and the router says how they are put together.
 
+use super::into::Into;
 use super::pipeline::read_by;
 use super::reads::at_least_one;
 use super::{Repeats, collation_in, gather, is_stale, reached, view};
+use crate::commands::explain_reply::write_server;
+use crate::commands::query_shape;
 use crate::context::CommandContext;
 use crate::placement::merging;
 use crate::router::place::{OF_CONFIG, first_stage, set_of, shard_of};
@@ -18,6 +21,9 @@ use std::sync::Arc;
 /// The figures of an execution that are added up.
 const SUMS: [&str; 3] = ["nReturned", "totalKeysExamined", "totalDocsExamined"];
 
+/// The commands whose shape is told.
+const READS: [&str; 4] = ["aggregate", "count", "distinct", "find"];
+
 /// Runs explain.
 ///
 /// # Errors
@@ -27,9 +33,11 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let mut repeats = Repeats::new();
     // What a command on a view over a sharded collection comes to.
     let mut below: Option<DocBuf> = None;
+    // A view that the pipeline reads is over a sharded collection, which its shard has found out.
+    let mut reads = false;
     loop {
         let inner = below.as_ref().map_or(explained(cx), |d| d.as_doc());
-        let e = match attempt(cx, router, inner) {
+        let e = match attempt(cx, router, inner, reads) {
             Err(e) if is_stale(&e) => e,
             other => return other,
         };
@@ -39,6 +47,7 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
             below = Some(view::aggregate_below(cx, router, explained(cx))?);
             continue;
         }
+        reads |= e.extra().as_doc().get_str("ns").is_some();
         repeats.next(cx, router, cx.ns(), e)?;
     }
 }
@@ -49,7 +58,12 @@ fn explained<'c>(cx: &CommandContext<'c>) -> Doc<'c> {
     body.get_doc(cx.request.name).unwrap_or(Doc::EMPTY)
 }
 
-fn attempt(cx: &mut CommandContext<'_>, router: &Router, inner: Doc<'_>) -> Result<()> {
+fn attempt(
+    cx: &mut CommandContext<'_>,
+    router: &Router,
+    inner: Doc<'_>,
+    reads: bool,
+) -> Result<()> {
     if first_stage(inner) == change_stream::NAME {
         return Err(change_stream::not_explained());
     }
@@ -61,20 +75,26 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router, inner: Doc<'_>) -> Resu
         }
         None => None,
     };
-    let mut others = Vec::new();
-    read_by(
-        inner.get_array("pipeline").unwrap_or(Doc::EMPTY),
-        &mut others,
-    );
-    let mut any = false;
-    for name in others {
-        let ns = format!("{}.{name}", cx.db());
+    let mut others = others_of(cx, inner);
+    let mut any = reads && !others.is_empty();
+    for ns in others.drain(..) {
         any |= router.tables.of(&**cx.op, router, &ns)?.is_some();
     }
     match known.is_some() || any {
         true => of_shards(cx, router, known.as_deref(), inner),
         false => database(cx, router),
     }
+}
+
+/// The full names of the other collections that a pipeline reads, and of the one that it writes to.
+fn others_of(cx: &CommandContext<'_>, inner: Doc<'_>) -> Vec<String> {
+    let pipeline = inner.get_array("pipeline").unwrap_or(Doc::EMPTY);
+    let mut names = Vec::new();
+    read_by(pipeline, &mut names);
+    let names = names.into_iter().map(|name| format!("{}.{name}", cx.db()));
+    let last = pipeline.values().last().and_then(|v| v.as_doc());
+    let into = last.and_then(|stage| Into::of(stage, cx.db()));
+    names.chain(into.map(|into| into.ns)).collect()
 }
 
 /// Runs aggregate with `explain: true` on a collection that is sharded, or whose pipeline reads one that is.
@@ -133,11 +153,9 @@ fn of_shards(
     inner: Doc<'_>,
 ) -> Result<()> {
     let asked = asked(cx, router, known, inner)?;
-    let mut others = Vec::new();
     let pipeline = inner.get_array("pipeline");
-    read_by(pipeline.unwrap_or(Doc::EMPTY), &mut others);
-    // One shard runs all stages, unless these read what is on others.
-    let pipeline = pipeline.filter(|_| asked.len() > 1 || !others.is_empty());
+    // One shard runs all stages, unless these read or write what is on others.
+    let pipeline = pipeline.filter(|_| asked.len() > 1 || !others_of(cx, inner).is_empty());
     let divided = match pipeline {
         Some(pipeline) => divided(cx, known, inner, pipeline)?,
         None => None,
@@ -175,9 +193,14 @@ fn of_shards(
             write_plan(cx, &asked, sorted, &replies);
         }
     }
+    if READS.contains(&inner.first().map_or("", |e| e.name())) {
+        let hash = query_shape::hash(inner);
+        cx.reply.field("queryShapeHash", hash.as_str());
+    }
     let mut command = inner.to_buf();
     command.append("$db", cx.db());
     cx.reply.field("command", command);
+    write_server(cx);
     Ok(())
 }
 
@@ -235,6 +258,7 @@ fn write_pipeline(
     split: Option<&Split>,
     replies: &[Reply],
 ) {
+    cx.reply.field("explainVersion", "1");
     match split {
         Some(split) => {
             cx.reply.field("mergeType", "router");

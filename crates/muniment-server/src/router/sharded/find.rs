@@ -1,6 +1,7 @@
 //! find on a sharded collection.
 
 use super::host::Around;
+use super::output::variables;
 use super::reads::at_least_one;
 use super::remote::{Terms, streams};
 use super::{collation_in, gather, reached, to_one, told};
@@ -9,6 +10,7 @@ use crate::placement::merging;
 use crate::router::Router;
 use crate::router::tables::Known;
 use muniment_exec::{BatchLimits, Cursor};
+use muniment_query::QueryContext;
 use muniment_query::split::{FindParts, split_find};
 use muniment_value::{Collation, Doc, DocBuf, Error, Result, number};
 use std::sync::Arc;
@@ -54,8 +56,9 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> 
         skip: of("skip") as u64,
         limit: of("limit") as u64,
     };
-    let split = split_find(&parts, &cx.engine().context(cx.op, let_, collation)?)?;
-    let body = of_shard(cx, split.limit);
+    let ctx = cx.engine().context(cx.op, let_, collation)?;
+    let split = split_find(&parts, &ctx)?;
+    let body = of_shard(cx, &ctx, split.limit);
     let mut sets = Vec::new();
     for shard in &shards {
         let versions = known.versions(*shard);
@@ -83,12 +86,16 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> 
     Ok(())
 }
 
-/// The find for a shard: what the client sent, but it skips nothing and has this limit; 0 for none.
-fn of_shard(cx: &CommandContext<'_>, limit: u64) -> DocBuf {
+/// The find for a shard: what the client sent, but it skips nothing and has this limit; 0 for none. The variables of `let`
+/// have one value for all shards.
+fn of_shard(cx: &CommandContext<'_>, ctx: &QueryContext, limit: u64) -> DocBuf {
     let mut body = DocBuf::new();
     for e in cx.request.body {
         match e.name() {
             "skip" | "singleBatch" => {}
+            "let" => {
+                body.append("let", variables(ctx));
+            }
             "limit" => {
                 body.append_some("limit", (limit > 0).then_some(limit as i64));
             }

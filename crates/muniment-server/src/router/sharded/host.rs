@@ -3,7 +3,7 @@
 use super::output::{Merging, Replacing, variables};
 use super::place::view;
 use super::remote::{Remote, Terms};
-use super::{PAUSE, is_stale};
+use super::{PAUSE, is_gone, is_stale};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::placement::{at, merging};
@@ -131,9 +131,10 @@ impl Host for Around {
         let until = muniment_op::now() + PATIENCE;
         loop {
             match self.attempt(pipeline, ctx) {
-                // Nothing was read yet.
+                // Nothing was read yet. Where the database is, the command as a whole finds out.
                 Err(e)
                     if is_stale(&e)
+                        && !is_gone(&e)
                         && !self.terms.in_transaction()
                         && muniment_op::now() < until =>
                 {

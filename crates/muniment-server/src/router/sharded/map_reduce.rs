@@ -2,8 +2,9 @@
 //!
 //! What is not divided stays with the shard of its database, unless the results go elsewhere.
 
-use super::aggregate::{Into, at_home};
+use super::aggregate::at_home;
 use super::host::Around;
+use super::into::Into;
 use super::place::collation_of;
 use super::remote::{Output, Terms};
 use super::{Repeats, is_stale, time_of_read};

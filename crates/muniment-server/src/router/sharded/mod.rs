@@ -17,6 +17,7 @@ mod done_ranges;
 pub mod explain;
 pub mod find;
 pub mod host;
+mod into;
 pub mod lease;
 pub mod map_reduce;
 pub mod modify;

@@ -4,6 +4,7 @@
 //! [`Around`].
 
 use super::host::{Around, Empty};
+use super::output::variables;
 use super::place::collation_of;
 use super::reads::at_least_one;
 use super::remote::{Output, Terms, streams};
@@ -20,12 +21,11 @@ use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Valu
 use std::sync::Arc;
 
 /// The fields of a command that its pipeline on a shard has, too.
-const PASSED: [&str; 11] = [
+const PASSED: [&str; 10] = [
     "allowDiskUse",
     "autocommit",
     "comment",
     "hint",
-    "let",
     "maxTimeMS",
     "readConcern",
     "$readPreference",
@@ -95,6 +95,8 @@ pub fn over(
         "aggregate": whole.collection, "pipeline": split.shards.clone(), "cursor": doc! {},
     };
     body.append_some("collation", whole.collation);
+    // One value for all shards: an expression may have others each time.
+    body.append_some("let", (!let_.is_empty()).then(|| variables(&ctx)));
     for e in cx.request.body.iter().skip(1) {
         if PASSED.contains(&e.name()) {
             body.append_elem(e);
@@ -163,6 +165,7 @@ pub fn over_whole(
     body.append("pipeline", stages);
     body.append("cursor", doc! {});
     body.append_some("collation", collation_in(cx.request.body));
+    body.append_some("let", (!let_.is_empty()).then(|| variables(&ctx)));
     for e in cx.request.body.iter().skip(1) {
         if PASSED.contains(&e.name()) {
             body.append_elem(e);

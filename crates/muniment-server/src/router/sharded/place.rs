@@ -218,7 +218,16 @@ pub fn tell(
     if told.stored.indexes.is_empty() {
         return Ok(());
     }
-    let indexes: ArrayBuf = told.stored.indexes.iter().cloned().collect();
+    // An index without a collation is told as one of none, and would get that of the collection.
+    let has_own = told.stored.options.as_doc().get("collation").is_some();
+    let indexes = told.stored.indexes.iter().map(|index| {
+        let mut index = index.clone();
+        if has_own && index.as_doc().get("collation").is_none() {
+            index.append("collation", doc! { "locale": "simple" });
+        }
+        index
+    });
+    let indexes: ArrayBuf = indexes.collect();
     let create = doc! {
         "createIndexes": name, "indexes": indexes, "writeConcern": doc! { "w": "majority" },
     };

@@ -3,16 +3,16 @@
 //! A view is on the shard of its database, which finds out that a collection below it is sharded, and refuses the
 //! command. The router then reads the definition of the view, and runs the command as a pipeline over the collection.
 
-use super::is_stale;
 use super::pipeline::{Whole, over};
 use super::place::{View, view};
 use super::reads::distinct_of;
+use super::{collation_in, is_stale};
 use crate::commands::cursor_reply::limits;
 use crate::context::CommandContext;
 use crate::router::Router;
 use crate::router::place::set_of;
 use muniment_exec::BatchLimits;
-use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, doc, number};
+use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, doc, number};
 
 /// The longest chain of views, as on one server.
 const MAX_DEPTH: usize = 20;
@@ -46,7 +46,8 @@ struct Resolved {
     on: String,
     /// All stages.
     pipeline: ArrayBuf,
-    collation: Option<DocBuf>,
+    /// The view's, whatever that of the collection is.
+    collation: DocBuf,
 }
 
 /// Takes a view apart, and the views below it.
@@ -82,8 +83,23 @@ fn resolve(cx: &CommandContext<'_>, router: &Router, name: &str) -> Result<Resol
     Ok(Resolved {
         on,
         pipeline,
-        collation,
+        collation: collation.unwrap_or_else(|| doc! { "locale": "simple" }),
     })
+}
+
+/// Refuses another collation than the view's.
+///
+/// # Errors
+/// 167 OptionNotSupportedOnView.
+fn check_collation(cx: &CommandContext<'_>, view: &Resolved, given: Option<Doc<'_>>) -> Result<()> {
+    let of_view = Collation::parse_some(Some(view.collation.as_doc()))?;
+    if given.is_none() || Collation::parse_some(given)? == of_view {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::OptionNotSupportedOnView,
+        format!("Cannot override default collation of view {}", cx.ns()),
+    ))
 }
 
 /// Runs find, aggregate, count or distinct on a view.
@@ -93,8 +109,9 @@ fn resolve(cx: &CommandContext<'_>, router: &Router, name: &str) -> Result<Resol
 pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let body = cx.request.body;
     let mut view = resolve(cx, router, cx.collection_name())?;
+    check_collation(cx, &view, collation_in(body))?;
     add_own_stages(cx, (cx.spec.name, body), &mut view.pipeline)?;
-    let collation = view.collation.as_ref().map(|d| d.as_doc());
+    let collation = Some(view.collation.as_doc());
     if cx.spec.name == "distinct" {
         return distinct_of(cx, router, (&view.on, view.pipeline.as_doc()), collation);
     }
@@ -135,13 +152,10 @@ pub fn aggregate_below(
     let first = command.first();
     let (name, on) = first.map_or(("", None), |e| (e.name(), e.value().as_str()));
     let mut view = resolve(cx, router, on.unwrap_or_default())?;
+    check_collation(cx, &view, collation_in(command))?;
     add_own_stages(cx, (name, command), &mut view.pipeline)?;
     let mut below = doc! { "aggregate": view.on, "pipeline": view.pipeline, "cursor": doc! {} };
-    let given = command.get_doc("collation");
-    below.append_some(
-        "collation",
-        given.or(view.collation.as_ref().map(|d| d.as_doc())),
-    );
+    below.append("collation", &view.collation);
     for name in ["let", "hint"] {
         below.append_some(name, command.get(name));
     }
