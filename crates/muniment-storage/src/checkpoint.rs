@@ -279,6 +279,10 @@ impl Inner {
             return false;
         }
         let (persisted, now) = (self.trees.persisted(), self.home.clock.instant());
+        // The sizes of files are counted before the list is locked, because commits of drops wait for it.
+        if self.cuts.dropped.lock().given_up().len() >= MANY_DROPS {
+            self.trees.file_sizes();
+        }
         let all = self.cuts.dropped.lock();
         let waiting = all.given_up().iter().filter(|(_, at)| *at > persisted);
         // Test suites make and drop collections by the thousand, none of which ever reaches a file.

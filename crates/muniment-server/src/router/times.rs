@@ -27,29 +27,24 @@ impl Times {
 
     /// The newest of those that were heard of and this one, as `$clusterTime`.
     pub fn newest_of(&self, other: Option<Doc<'_>>) -> Option<DocBuf> {
-        let at = |d: Doc<'_>| d.get("clusterTime").map(times_of);
-        let newest = self.newest();
-        let known = newest.as_ref().and_then(|d| at(d.as_doc()));
-        match other {
-            Some(other) if at(other) > known => Some(other.to_buf()),
-            _ => newest,
-        }
+        self.with_newest(other, |newest| newest.map(|d| d.to_buf()))
     }
 
-    /// Writes the newest of those that were heard of and this one as `$clusterTime`.
+    /// Writes what [`Times::newest_of`] gives.
     pub fn write_newest(&self, other: Option<Doc<'_>>, w: &mut DocWriter<'_>) {
-        let at = |d: Doc<'_>| d.get("clusterTime").map(times_of);
+        self.with_newest(other, |newest| {
+            if let Some(newest) = newest {
+                w.field("$clusterTime", newest);
+            }
+        });
+    }
+
+    fn with_newest<T>(&self, other: Option<Doc<'_>>, show: impl FnOnce(Option<Doc<'_>>) -> T) -> T {
         let newest = self.0.lock();
         let known = newest.as_ref().map(|(at, _)| *at);
-        match (other, &*newest) {
-            (Some(other), _) if at(other) > known => {
-                w.field("$clusterTime", other);
-            }
-            (_, Some((_, told))) => {
-                w.field("$clusterTime", told.as_doc());
-            }
-            _ => {}
-        }
+        let at = |d: Doc<'_>| d.get("clusterTime").map(times_of);
+        let newer = other.filter(|d| at(*d) > known);
+        show(newer.or(newest.as_ref().map(|(_, told)| told.as_doc())))
     }
 
     /// Appends the newest to the reply that begins at `start` and is whole.
