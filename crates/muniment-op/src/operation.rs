@@ -11,8 +11,8 @@ use std::sync::atomic::{
 };
 use std::time::{Duration, Instant};
 
-/// An operation continues for this long after its beginning although its client has gone: a client may send a
-/// write that needs no answer and close the connection at once.
+/// An operation continues for this long after its beginning although its client has gone: what is short is
+/// finished, and answered if the client has closed only its sending direction.
 pub const GRACE: Duration = Duration::from_millis(10);
 
 /// The only reason to stop that an operation may pass over. It does so while it waits until other members

@@ -324,6 +324,7 @@ impl Connection {
             body: msg.body,
             sequences: &msg.sequences,
             exhaust_allowed: msg.exhaust_allowed(),
+            unacknowledged: msg.more_to_come(),
             legacy: false,
         };
         if request.db.is_empty() && msg.body.get("$db").is_none() {
@@ -494,6 +495,7 @@ impl Connection {
                     body: query.command(),
                     sequences: &[],
                     exhaust_allowed: false,
+                    unacknowledged: false,
                     legacy: true,
                 };
                 let caller = Caller {

@@ -30,6 +30,8 @@ pub struct Request<'a> {
     pub sequences: &'a [Sequence<'a>],
     /// The message allows several replies.
     pub exhaust_allowed: bool,
+    /// The client wants no reply, and may have closed the connection as soon as it had sent the command.
+    pub unacknowledged: bool,
     /// The command came as OP_QUERY.
     pub legacy: bool,
 }

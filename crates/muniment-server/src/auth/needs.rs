@@ -142,6 +142,7 @@ impl<'a> Asks<'a> {
             body,
             sequences: &[],
             exhaust_allowed: false,
+            unacknowledged: false,
             legacy: true,
         };
         let target = body.first().map_or(Value::Null, |e| e.value());

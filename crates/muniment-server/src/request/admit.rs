@@ -7,7 +7,7 @@ use crate::audit;
 use crate::auth::{self, Needs};
 use crate::concern::WriteConcern;
 use crate::connections::ConnShared;
-use crate::context::ConnLocal;
+use crate::context::{ConnLocal, Request};
 use crate::failpoint::Failure;
 use crate::generic::Generic;
 use crate::placement;
@@ -150,7 +150,7 @@ fn begin<'r>(
         user: local.user.as_ref().map(|u| Arc::clone(&u.key)),
         comment: generic.comment.map(ValueBuf::new),
         session: generic.session,
-        of_client: notices_hangups(spec).then(|| Arc::clone(&conn.remote)),
+        of_client: notices_hangups(caller.request, spec).then(|| Arc::clone(&conn.remote)),
         reply_room: local.reply_room.clone(),
         audited: server.audit.is_some(),
         // What a cursor opens was named by the command that opened it.
@@ -160,9 +160,11 @@ fn begin<'r>(
 }
 
 /// Whether a command ends when its client has gone. One that never runs long need not; a login may wait for its turn.
-/// What members ask of each other goes on, so that they can take it up again.
-fn notices_hangups(spec: &CommandSpec) -> bool {
+/// What members ask of each other goes on, so that they can take it up again. A write that needs no reply goes on,
+/// too: its client may close the connection as soon as the write is sent, and still relies on it.
+fn notices_hangups(request: &Request<'_>, spec: &CommandSpec) -> bool {
     match spec.kind {
+        _ if request.unacknowledged => false,
         Kind::Read | Kind::Write | Kind::Ddl => true,
         Kind::Admin => matches!(spec.needs, auth::Needs::Nothing),
         Kind::Diagnostic => false,

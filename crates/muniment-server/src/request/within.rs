@@ -29,6 +29,7 @@ pub fn run_within(
         body,
         sequences: &[],
         exhaust_allowed: false,
+        unacknowledged: false,
         // The database is given beside the command, as in OP_QUERY.
         legacy: true,
     };

@@ -153,6 +153,7 @@ impl Client {
             body: body.as_doc(),
             sequences: &[],
             exhaust_allowed: false,
+            unacknowledged: false,
             legacy: false,
         };
         let reply = run_request(&state, &conn, &request);

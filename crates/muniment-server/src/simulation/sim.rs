@@ -663,6 +663,7 @@ pub fn execute(state: &Arc<ServerState>, conn: &Arc<ConnShared>, message: &OpMsg
         body: message.body,
         sequences: &message.sequences,
         exhaust_allowed: false,
+        unacknowledged: false,
         legacy: false,
     };
     run_request(state, conn, &request)

@@ -178,6 +178,7 @@ fn agrees(
         body: body.as_doc(),
         sequences: &[],
         exhaust_allowed: false,
+        unacknowledged: false,
         legacy: false,
     };
     let reply = run_request(config, &connection(), &request);

@@ -392,6 +392,7 @@ impl Running {
             body,
             sequences: &[],
             exhaust_allowed: false,
+            unacknowledged: false,
             legacy: false,
         };
         let counter = self.state.metrics.counter(1);

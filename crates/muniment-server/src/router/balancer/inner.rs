@@ -53,6 +53,7 @@ pub fn within<T>(
         body: body.as_doc(),
         sequences: &[],
         exhaust_allowed: false,
+        unacknowledged: false,
         legacy: false,
     };
     let (mut local, mut reply) = (ConnLocal::default(), Vec::new());
