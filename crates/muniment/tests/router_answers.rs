@@ -280,3 +280,86 @@ fn a_wrong_statement_fails_alone() {
     });
     assert_eq!(told[0], told[1]);
 }
+
+/// An update that would bring its document to another shard, and is not possible, fails as on one server: by itself.
+#[test]
+fn an_update_of_the_key_fails_alone() {
+    let cluster = Cluster::start(3, 1, 1);
+    let server = Server::start(ServerOptions::new());
+    let (mut c, mut alone) = (cluster.connect(), server.connect());
+    let parts = [
+        "{shardCollection: 'd.c', key: {k: 1}}",
+        "{split: 'd.c', middle: {k: 3}}",
+        "{split: 'd.c', middle: {k: 70}}",
+    ];
+    for command in parts {
+        run(&mut c, "admin", command);
+    }
+    let shards = all(&mut c, "config", "{find: 'shards', sort: {_id: 1}}");
+    for (shard, k) in shards.iter().zip([0, 5, 75]) {
+        let to = shard.as_doc().get_str("_id").unwrap();
+        let to_it = format!("{{moveChunk: 'd.c', find: {{k: {k}}}, to: '{to}'}}");
+        run(&mut c, "admin", &to_it);
+    }
+    let updates = [
+        // There is nothing below a number.
+        ("{_id: 1}", "{$set: {'k.x': 5}}"),
+        // Another document has this key and this `u`.
+        ("{_id: 2}", "{$set: {k: 3, u: 3}}"),
+        ("{_id: 2}", "{$set: {k: 7, u: 3}}"),
+        // A number cannot be added to a text.
+        ("{_id: 4}", "{$set: {k: 77}, $inc: {t: 1}}"),
+        // The validator refuses it.
+        ("{_id: 5}", "{$set: {k: 78, v: 'no'}}"),
+        ("{_id: 6}", "{$set: {k: 79}}"),
+    ];
+    let told = [&mut c, &mut alone].map(|c| {
+        run(
+            c,
+            "d",
+            "{createIndexes: 'c', indexes: [{key: {k: 1, u: 1}, name: 'ku', unique: true}]}",
+        );
+        run(c, "d", "{collMod: 'c', validator: {v: {$ne: 'no'}}}");
+        let docs: String = (0..20)
+            .map(|i| format!("{{_id: {i}, k: {i}, u: {i}, t: 'x'}},"))
+            .collect();
+        run(c, "d", &format!("{{insert: 'c', documents: [{docs}]}}"));
+        let list: Vec<String> = updates
+            .iter()
+            .map(|(q, u)| format!("{{q: {q}, u: {u}}}"))
+            .collect();
+        let update = format!(
+            "{{update: 'c', ordered: false, updates: [{}]}}",
+            list.join(",")
+        );
+        let reply = c.command("d", &shell(&update)).unwrap();
+        let errors = reply.as_doc().get_array("writeErrors").unwrap();
+        let mut told: Vec<String> = errors
+            .values()
+            .map(|e| {
+                let e = e.as_doc().unwrap().to_buf();
+                format!("{}: {}", number(&e, "index"), number(&e, "code"))
+            })
+            .collect();
+        told.push(number(&reply, "n").to_string());
+        let ops: Vec<String> = updates
+            .iter()
+            .map(|(q, u)| format!("{{update: 0, filter: {q}, updateMods: {u}}}"))
+            .collect();
+        let bulk = format!(
+            "{{bulkWrite: 1, ordered: false, nsInfo: [{{ns: 'd.c'}}], ops: [{}]}}",
+            ops.join(",")
+        );
+        for one in all(c, "admin", &bulk) {
+            let code = one.as_doc().get("code").and_then(|v| v.as_i64_exact());
+            told.push(format!("{}: {code:?}", number(&one, "idx")));
+        }
+        let rows = all(c, "d", "{find: 'c', sort: {_id: 1}}");
+        told.extend(rows.iter().map(|d| d.as_doc().to_display()));
+        told
+    });
+    assert_eq!(told[0], told[1]);
+    assert!(told[0].iter().any(|t| t == "0: 28"), "{told:?}");
+    assert!(told[0].iter().any(|t| t == "1: 11000"), "{told:?}");
+    assert!(told[0].iter().any(|t| t == "4: 121"), "{told:?}");
+}

@@ -13,6 +13,7 @@ mod damage;
 mod grammar;
 mod load;
 mod power;
+pub mod random;
 mod request;
 mod script;
 mod server;

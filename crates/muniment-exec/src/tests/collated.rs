@@ -1,9 +1,9 @@
 //! Collations and plans: whichever index runs a query, it finds the same as a scan.
 
 use super::metamorphic::{as_set, seeds};
-use super::random::Rng;
 use super::*;
 use muniment_value::{Collation, DocBuf, doc};
+use testkit::random::Rng;
 
 const COLLATIONS: &[&str] = &[
     r#"{"locale": "simple"}"#,

@@ -2,13 +2,13 @@
 //! measuring every document.
 
 use super::metamorphic::run_with_releases;
-use super::random::Rng;
 use super::*;
 use muniment_query::geo::NearQuery;
 use muniment_query::running::Work;
 use muniment_query::{Filter, QueryContext};
 use muniment_value::path::Path;
 use muniment_value::{Value, doc};
+use testkit::random::Rng;
 
 /// Random places: all over the earth or close together, and also at the date line and at a pole.
 struct Places {

@@ -1,12 +1,12 @@
 //! Metamorphic tests of `$lookup` and `$graphLookup`: a table scan, a hash table, an index and a
 //! model agree; `$merge` and `$out` leave what they should.
 
-use super::random::Rng;
 use super::*;
 use muniment_query::running::Work;
 use muniment_query::{Filter, QueryContext};
 use muniment_value::{Value, doc};
 use std::collections::BTreeSet;
+use testkit::random::Rng;
 
 fn fill(b: &Bench, collection: &str, docs: &[DocBuf]) {
     let out = b

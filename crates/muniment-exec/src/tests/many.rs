@@ -2,9 +2,9 @@
 //! as a scan of all documents.
 
 use super::metamorphic::as_set;
-use super::random::Rng;
 use super::*;
 use muniment_value::{ArrayBuf, Collation, Value, doc};
+use testkit::random::Rng;
 
 fn ints(values: impl Iterator<Item = i32>) -> ArrayBuf {
     values.map(Value::Int32).collect()

@@ -1,8 +1,8 @@
 //! The same query must find the same documents whatever plan runs it.
 
-use super::random::Rng;
 use super::*;
 use muniment_value::{Code, doc};
+use testkit::random::Rng;
 
 /// Sorted by text, with the fields of every document sorted by name (a covered query takes them
 /// from the index, in its order).

@@ -19,7 +19,6 @@ mod oplog;
 mod pipelines;
 mod positions;
 mod races;
-mod random;
 mod shards;
 mod speed;
 mod spills;

@@ -1,11 +1,11 @@
 //! Updates and deletes against a model without indexes: a vector and the query crate's own
 //! functions.
 
-use super::random::Rng;
 use super::*;
 use muniment_query::running::Work;
 use muniment_query::{Filter, MatchInfo, QueryContext, Update};
 use muniment_value::{Value, doc};
+use testkit::random::Rng;
 
 fn update(rng: &mut Rng) -> String {
     let v = rng.value(false);

@@ -2,63 +2,9 @@
 //! indexes, in memory and on the disk.
 
 use super::metamorphic::{as_set, seeds};
-use super::random::Rng;
 use super::*;
 use muniment_value::{ArrayBuf, Code, Value, doc};
-
-/// A pipeline whose result does not depend on the order of its input, and whether its result has a
-/// defined order.
-pub(super) fn pipeline(rng: &mut Rng) -> (Vec<String>, bool) {
-    let mut stages = Vec::new();
-    let mut sorted = false;
-    for _ in 0..1 + rng.below(5) {
-        let stage = match rng.below(12) {
-            0..=3 => format!(r#"{{"$match": {}}}"#, rng.filter(2)),
-            4 => {
-                sorted = true;
-                format!(r#"{{"$sort": {}}}"#, rng.sort())
-            }
-            5 if sorted => format!(r#"{{"$limit": {}}}"#, 1 + rng.below(20)),
-            6 if sorted => format!(r#"{{"$skip": {}}}"#, rng.below(10)),
-            7 => rng
-                .pick(&[
-                    r#"{"$project": {"a": 1, "b": 1}}"#,
-                    r#"{"$project": {"c": 0}}"#,
-                    r#"{"$project": {"a": 1, "n": {"$type": "$b"}}}"#,
-                    r#"{"$project": {"a.x": 1, "b": 1}}"#,
-                    r#"{"$unset": "b"}"#,
-                ])
-                .to_string(),
-            8 => rng
-                .pick(&[
-                    r#"{"$addFields": {"n": {"$ifNull": ["$a", "none"]}}}"#,
-                    r#"{"$addFields": {"b": "$a"}}"#,
-                    r#"{"$set": {"a.x": 1}}"#,
-                ])
-                .to_string(),
-            9 => {
-                // The elements of one document stay in their order, but elements of two documents
-                // that are equal in the sort need not.
-                r#"{"$unwind": {"path": "$a", "preserveNullAndEmptyArrays": true}}"#.to_string()
-            }
-            10 => {
-                let group = rng.pick(&[
-                    r#"{"$group": {"_id": "$a", "n": {"$sum": 1}, "m": {"$max": "$_id"}}}"#,
-                    r#"{"$group": {"_id": {"x": "$a.x", "b": "$b"}, "m": {"$min": "$_id"}}}"#,
-                    r#"{"$group": {"_id": null, "n": {"$sum": 1}}}"#,
-                    r#"{"$sortByCount": {"$type": "$b"}}"#,
-                    r#"{"$count": "n"}"#,
-                ]);
-                stages.push(group.to_string());
-                // Later stages would work on the groups, so the pipeline ends here.
-                return (stages, false);
-            }
-            _ => continue,
-        };
-        stages.push(stage);
-    }
-    (stages, sorted)
-}
+use testkit::random::Rng;
 
 /// A stage that changes nothing, and over which the optimizer moves no stage.
 const BARRIER: &str = r#"{"$replaceRoot": {"newRoot": "$$ROOT"}}"#;
@@ -119,7 +65,7 @@ fn round(seed: u64) {
     }
     let collection = b.engine.store.collection(NS).unwrap();
     for _ in 0..40 {
-        let (stages, sorted) = pipeline(&mut rng);
+        let (stages, sorted) = rng.pipeline();
         let plain: Vec<&str> = stages.iter().map(String::as_str).collect();
         let barred: Vec<&str> = plain.iter().flat_map(|s| [BARRIER, s]).collect();
         // After an unwind several documents have the same `_id`, by which ties in sorts are

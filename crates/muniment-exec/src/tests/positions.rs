@@ -1,12 +1,12 @@
 //! Cursors whose positions last from batch to batch, and single writes that lose their document to
 //! another operation.
 
-use super::random::Rng;
 use super::*;
 use muniment_storage::CollectionOptions;
 use muniment_value::{Code, Value, doc};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use testkit::random::Rng;
 
 /// 300 documents with a in 0..5 and b in 0..50.
 fn bench(rng: &mut Rng) -> Bench {

@@ -2,8 +2,7 @@
 //! of one engine with all documents.
 
 use super::metamorphic::{as_set, seeds};
-use super::pipelines::{by_value, pipeline, shown};
-use super::random::Rng;
+use super::pipelines::{by_value, shown};
 use super::*;
 use crate::run::current::CurrentOp;
 use crate::verbs::aggregate::link::Link;
@@ -11,6 +10,7 @@ use bytes::Bytes;
 use muniment_query::split::{Division, FindParts, split, split_find};
 use muniment_query::{DocStream, QueryContext, Runtime};
 use muniment_value::{ArrayBuf, doc};
+use testkit::random::Rng;
 
 /// One engine with all documents, and several with a part of them each.
 struct Cluster {
@@ -155,7 +155,7 @@ fn random_pipelines_agree() {
         let mut rng = Rng::new(seed ^ 0x5A4D);
         let c = random(&mut rng);
         for _ in 0..40 {
-            let (stages, sorted) = pipeline(&mut rng);
+            let (stages, sorted) = rng.pipeline();
             let has = |name: &str| stages.iter().any(|s| s.starts_with(&format!("{{\"{name}")));
             // After an unwind several documents have the same `_id`, by which ties in sorts are decided.
             let unwinds = has("$unwind");

@@ -1,11 +1,11 @@
 //! `$text` finds by the index the same as matching every document.
 
 use super::metamorphic::run_with_releases;
-use super::random::Rng;
 use super::*;
 use muniment_query::running::Work;
 use muniment_query::{Filter, QueryContext};
 use muniment_value::{Value, doc};
+use testkit::random::Rng;
 
 const WORDS: [&str; 16] = [
     "cat",

@@ -2,9 +2,9 @@
 
 use super::explains::winner;
 use super::metamorphic::as_set;
-use super::random::Rng;
 use super::*;
 use muniment_value::{Code, Value, doc};
+use testkit::random::Rng;
 
 fn bench(indexes: &[&str]) -> Bench {
     let b = Bench::new();

@@ -9,7 +9,7 @@ use super::relocate::{self, Change, Outcome};
 use super::remote::{Remote, Terms};
 use super::spread::{Owned, StatementIds};
 use super::upsert::{Upsert, place as place_upsert, with_filter, without};
-use super::writes::{Aim, Goes, worse};
+use super::writes::{Aim, Goes, is_of_statement, worse};
 use super::{PRIMARY, Repeats, ask_parts, collation_in, is_stale};
 use crate::context::CommandContext;
 use crate::router::forward::{Beside, Part};
@@ -148,7 +148,10 @@ impl<'a> Bulk<'a> {
             } else {
                 match ways.get(&place) {
                     Some(Way::ToAll(sets)) => self.send_to_all(cx, router, place, sets)?,
-                    Some(Way::ToOne(shards)) => self.send_to_one(cx, router, place, shards)?,
+                    Some(Way::ToOne(shards)) => match self.send_to_one(cx, router, place, shards) {
+                        Err(e) if is_of_statement(&e) => self.fails(place, &e),
+                        done => done?,
+                    },
                     Some(Way::Fails(e)) => self.fails(place, e),
                     _ => return Err(lost()),
                 }

@@ -113,12 +113,8 @@ pub fn run(
         let Some(chosen) = choose(cx, router, known, &change.wanted, shards)? else {
             return Ok(Outcome::None);
         };
-        let new = changed(cx, known, change, chosen.doc.as_doc())?;
-        let owner = match &new {
-            Some(new) => known.table.owner(&known.key.key_of(new.as_doc())?),
-            None => chosen.shard,
-        };
-        if owner == chosen.shard {
+        // The document's shard answers for an update that is not possible.
+        if owner_after(cx, known, change, &chosen).is_none_or(|owner| owner == chosen.shard) {
             return Ok(Outcome::Stays(chosen));
         }
         let number = number_after(router).saturating_add(attempt as i64);
@@ -134,6 +130,18 @@ pub fn run(
         }
     }
     Err(last.unwrap_or_else(too_often))
+}
+
+/// The shard that a document belongs to after the update. `None` if the update leaves it as it is, or is not possible.
+fn owner_after(
+    cx: &CommandContext<'_>,
+    known: &Known,
+    change: &Change<'_>,
+    chosen: &Chosen,
+) -> Option<usize> {
+    let new = changed(cx, known, change, chosen.doc.as_doc()).ok()??;
+    let key = known.key.key_of(new.as_doc()).ok()?;
+    Some(known.table.owner(&key))
 }
 
 /// The document after the update; `None` if it is the same.

@@ -382,13 +382,17 @@ impl Run<'_> {
     }
 }
 
-/// Whether an error of looking for a statement's document is the statement's own: its filter, sort or collation is wrong.
-/// Other statements go on.
-fn is_of_statement(e: &Error) -> bool {
+/// Whether an error is the statement's own: its filter, sort or collation is wrong, or the shard to which it would bring
+/// its document does not take that. Other statements go on.
+pub fn is_of_statement(e: &Error) -> bool {
     const UNDEFINED_VARIABLE: i32 = 17_276;
     matches!(
         e.code(),
-        Code::BadValue | Code::FailedToParse | Code::TypeMismatch
+        Code::BadValue
+            | Code::FailedToParse
+            | Code::TypeMismatch
+            | Code::DuplicateKey
+            | Code::DocumentValidationFailure
     ) || e.code().0 == UNDEFINED_VARIABLE
 }
 

@@ -1,24 +1,27 @@
 //! Random documents and queries, made from so few values that queries find something.
 
-use super::j;
 use muniment_value::DocBuf;
 
 /// A random number generator (xorshift64*).
-pub(super) struct Rng(u64);
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
 
 impl Rng {
-    pub(super) fn new(seed: u64) -> Rng {
+    /// A generator whose numbers depend on nothing but `seed`.
+    pub fn new(seed: u64) -> Rng {
         Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    pub(super) fn below(&mut self, n: usize) -> usize {
+    /// A number below `n`.
+    pub fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % n
     }
 
-    pub(super) fn pick<'t>(&mut self, from: &[&'t str]) -> &'t str {
+    /// One of these texts.
+    pub fn pick<'t>(&mut self, from: &[&'t str]) -> &'t str {
         from[self.below(from.len())]
     }
 
@@ -64,7 +67,7 @@ impl Rng {
     }
 
     /// A value. It contains arrays only if they are wanted.
-    pub(super) fn value(&mut self, arrays: bool) -> String {
+    pub fn value(&mut self, arrays: bool) -> String {
         match self.below(10) {
             0 | 1 => self.object(),
             2 | 3 if arrays => {
@@ -89,7 +92,7 @@ impl Rng {
 
     /// A document `{_id, a?, b?, c?}`. At most one field has an array, because a compound index
     /// refuses more.
-    pub(super) fn document(&mut self, id: usize, arrays: bool) -> DocBuf {
+    pub fn document(&mut self, id: usize, arrays: bool) -> DocBuf {
         let mut fields = vec![format!(r#""_id": {id}"#)];
         let array_at = self.below(4);
         for (i, name) in ["a", "b", "c"].into_iter().enumerate() {
@@ -100,7 +103,8 @@ impl Rng {
                 ));
             }
         }
-        j(&format!("{{{}}}", fields.join(", ")))
+        let text = format!("{{{}}}", fields.join(", "));
+        DocBuf::from_json(&text).unwrap_or_else(|e| panic!("{text}: {e}"))
     }
 
     fn path(&mut self) -> &'static str {
@@ -148,20 +152,7 @@ impl Rng {
                 ])
             ),
             14 => format!(r#"{{"$size": {}}}"#, self.below(3)),
-            15 if depth > 0 => match self.below(5) {
-                3 => format!(r#"{{"$elemMatch": {{"$elemMatch": {{"$gte": {s}}}}}}}"#),
-                4 => format!(r#"{{"$elemMatch": {{"$not": {{"$elemMatch": {{"$lt": {s}}}}}}}}}"#),
-                0 => format!(
-                    r#"{{"$elemMatch": {{"$gte": {s}, "$lt": {}}}}}"#,
-                    self.scalar()
-                ),
-                1 => format!(
-                    r#"{{"$elemMatch": {{"x": {}, "y": {}}}}}"#,
-                    self.predicate(0),
-                    self.predicate(0)
-                ),
-                _ => format!(r#"{{"$elemMatch": {{"x": {}}}}}"#, self.predicate(0)),
-            },
+            15 if depth > 0 => self.element(&s),
             16 => format!(r#"{{"$all": [{s}, {}]}}"#, self.scalar()),
             18 => format!(r#"{{"$mod": [{}, {}]}}"#, 1 + self.below(3), self.below(2)),
             19 => self
@@ -182,8 +173,26 @@ impl Rng {
         }
     }
 
+    /// A predicate for an element of an array.
+    fn element(&mut self, s: &str) -> String {
+        match self.below(5) {
+            3 => format!(r#"{{"$elemMatch": {{"$elemMatch": {{"$gte": {s}}}}}}}"#),
+            4 => format!(r#"{{"$elemMatch": {{"$not": {{"$elemMatch": {{"$lt": {s}}}}}}}}}"#),
+            0 => format!(
+                r#"{{"$elemMatch": {{"$gte": {s}, "$lt": {}}}}}"#,
+                self.scalar()
+            ),
+            1 => format!(
+                r#"{{"$elemMatch": {{"x": {}, "y": {}}}}}"#,
+                self.predicate(0),
+                self.predicate(0)
+            ),
+            _ => format!(r#"{{"$elemMatch": {{"x": {}}}}}"#, self.predicate(0)),
+        }
+    }
+
     /// A random filter.
-    pub(super) fn filter(&mut self, depth: usize) -> String {
+    pub fn filter(&mut self, depth: usize) -> String {
         let n = 1 + self.below(3);
         let mut parts: Vec<String> = (0..n)
             .map(|_| format!(r#"{{"{}": {}}}"#, self.path(), self.predicate(depth)))
@@ -203,7 +212,7 @@ impl Rng {
     }
 
     /// A sort without ties.
-    pub(super) fn sort(&mut self) -> String {
+    pub fn sort(&mut self) -> String {
         let mut keys: Vec<String> = Vec::new();
         for _ in 0..1 + self.below(2) {
             let path = self.pick(&["a", "b", "c", "a.x", "b.x"]);
@@ -216,7 +225,7 @@ impl Rng {
     }
 
     /// The specification of a wildcard index.
-    pub(super) fn wildcard(&mut self) -> &'static str {
+    pub fn wildcard(&mut self) -> &'static str {
         self.pick(&[
             r#"{"key": {"$**": 1}, "name": "w"}"#,
             r#"{"key": {"$**": -1}, "name": "w-"}"#,
@@ -234,7 +243,7 @@ impl Rng {
     }
 
     /// The specification of an index, sometimes of a wildcard one.
-    pub(super) fn index(&mut self) -> &'static str {
+    pub fn index(&mut self) -> &'static str {
         if self.below(5) == 0 {
             return self.wildcard();
         }
@@ -254,5 +263,59 @@ impl Rng {
             r#"{"key": {"b.x": 1, "c": 1}, "name": "bxc"}"#,
             r#"{"key": {"a.0": 1}, "name": "a0"}"#,
         ])
+    }
+
+    /// A pipeline whose result does not depend on the order of its input, and whether its result has a
+    /// defined order.
+    pub fn pipeline(&mut self) -> (Vec<String>, bool) {
+        let mut stages = Vec::new();
+        let mut sorted = false;
+        for _ in 0..1 + self.below(5) {
+            let stage = match self.below(12) {
+                0..=3 => format!(r#"{{"$match": {}}}"#, self.filter(2)),
+                4 => {
+                    sorted = true;
+                    format!(r#"{{"$sort": {}}}"#, self.sort())
+                }
+                5 if sorted => format!(r#"{{"$limit": {}}}"#, 1 + self.below(20)),
+                6 if sorted => format!(r#"{{"$skip": {}}}"#, self.below(10)),
+                7 => self
+                    .pick(&[
+                        r#"{"$project": {"a": 1, "b": 1}}"#,
+                        r#"{"$project": {"c": 0}}"#,
+                        r#"{"$project": {"a": 1, "n": {"$type": "$b"}}}"#,
+                        r#"{"$project": {"a.x": 1, "b": 1}}"#,
+                        r#"{"$unset": "b"}"#,
+                    ])
+                    .to_string(),
+                8 => self
+                    .pick(&[
+                        r#"{"$addFields": {"n": {"$ifNull": ["$a", "none"]}}}"#,
+                        r#"{"$addFields": {"b": "$a"}}"#,
+                        r#"{"$set": {"a.x": 1}}"#,
+                    ])
+                    .to_string(),
+                9 => {
+                    // The elements of one document stay in their order, but elements of two documents
+                    // that are equal in the sort need not.
+                    r#"{"$unwind": {"path": "$a", "preserveNullAndEmptyArrays": true}}"#.to_string()
+                }
+                10 => {
+                    let group = self.pick(&[
+                        r#"{"$group": {"_id": "$a", "n": {"$sum": 1}, "m": {"$max": "$_id"}}}"#,
+                        r#"{"$group": {"_id": {"x": "$a.x", "b": "$b"}, "m": {"$min": "$_id"}}}"#,
+                        r#"{"$group": {"_id": null, "n": {"$sum": 1}}}"#,
+                        r#"{"$sortByCount": {"$type": "$b"}}"#,
+                        r#"{"$count": "n"}"#,
+                    ]);
+                    stages.push(group.to_string());
+                    // Later stages would work on the groups, so the pipeline ends here.
+                    return (stages, false);
+                }
+                _ => continue,
+            };
+            stages.push(stage);
+        }
+        (stages, sorted)
     }
 }
