@@ -30,7 +30,6 @@ pub fn ask_primary(
     let leader = member.leader;
     let other = leader.filter(|leader| *leader != member.id);
     let host = set.host_of(&member, other).ok_or_else(not_primary)?;
-    let dialled = set.home.parameters.routes.read().to(host).to_string();
     let asking = Asking {
         set,
         op,
@@ -38,7 +37,7 @@ pub fn ask_primary(
         until: within.map(|time| Instant::now() + time),
     };
     op.without_ticket(|| {
-        let c = set.caller().call(host, &dialled, CONNECTING)?;
+        let c = set.caller().call(host, CONNECTING)?;
         ask(c, db, command, &asking)
     })?
 }

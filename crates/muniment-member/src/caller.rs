@@ -2,6 +2,7 @@
 
 use super::key::{Exchange, Nonce, Side, random};
 use crate::host_port::HostPort;
+use crate::routes::Routes;
 use crate::trust::Trust;
 use muniment_value::{ArrayBuf, Code, Error, Result, Value, doc};
 use muniment_wire::{Connection, Stream, parse_address};
@@ -14,22 +15,29 @@ pub struct Caller {
     set: String,
     own: String,
     trust: Trust,
+    routes: Routes,
 }
 
 impl Caller {
-    /// A member of the set with this name, at its own address, with what it can show.
-    pub fn new(set: String, own: String, trust: Trust) -> Caller {
-        Caller { set, own, trust }
+    /// A member of the set with this name, at its own address, with what it can show, and with its ways to others.
+    pub fn new(set: String, own: String, trust: Trust, routes: Routes) -> Caller {
+        Caller {
+            set,
+            own,
+            trust,
+            routes,
+        }
     }
 
-    /// Connects to the member at `host`, by way of `dialled`, and proves both to be members. `step`:
-    /// longest wait for each step, and, until it is set anew, for each answer.
+    /// Connects to the member at `host`, and proves both to be members. `step`: longest wait for each step, and, until
+    /// it is set anew, for each answer.
     ///
     /// # Errors
     /// 6 if the member cannot be reached; 18 if one side does not prove itself.
-    pub fn call(&self, host: &str, dialled: &str, step: Duration) -> Result<Connection> {
-        let dialling = self.dial(host, dialled, step);
-        let mut c = dialling.map_err(|e| unreachable(dialled, &e))?;
+    pub fn call(&self, host: &str, step: Duration) -> Result<Connection> {
+        let dialled = self.routes.to(host);
+        let dialling = self.dial(host, &dialled, step);
+        let mut c = dialling.map_err(|e| unreachable(&dialled, &e))?;
         c.set_timeout(Some(step))?;
         self.prove(&mut c, host)?;
         Ok(c)

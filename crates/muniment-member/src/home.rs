@@ -66,7 +66,7 @@ pub struct MemberParameters {
     /// `initialSyncSourceReadPreference`.
     pub sync_source: RwLock<Preference>,
     /// `replMemberRoutes`.
-    pub routes: RwLock<Routes>,
+    pub routes: Routes,
 }
 
 impl Default for MemberParameters {
@@ -76,7 +76,7 @@ impl Default for MemberParameters {
             elects_when_gone: AtomicBool::new(true),
             many_arbiters: AtomicBool::new(false),
             sync_source: RwLock::default(),
-            routes: RwLock::default(),
+            routes: Routes::default(),
         }
     }
 }

@@ -347,8 +347,7 @@ fn check_others(
     let mut failed = Vec::new();
     for m in config.members.iter().filter(|m| m.id != me) {
         interrupt.check()?;
-        let dialled = set.home.parameters.routes.read().to(&m.host).to_string();
-        let asked = caller.call(&m.host, &dialled, PATIENCE).and_then(|mut c| {
+        let asked = caller.call(&m.host, PATIENCE).and_then(|mut c| {
             c.command(
                 "admin",
                 &doc! { "_replSetStream": set.name(), "onlyChecks": true },

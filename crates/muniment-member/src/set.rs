@@ -210,7 +210,13 @@ impl ReplicaSet {
     /// This server as a caller of other members.
     pub(crate) fn caller(&self) -> Caller {
         let Home { address, trust, .. } = &self.home;
-        Caller::new(self.name.clone(), address.host.clone(), trust.clone())
+        let routes = self.home.parameters.routes.clone();
+        Caller::new(
+            self.name.clone(),
+            address.host.clone(),
+            trust.clone(),
+            routes,
+        )
     }
 
     /// The state now.

@@ -47,7 +47,7 @@ impl Link {
         if let Some(wire) = Wire::open(host) {
             return wire.map(|wire| Link::new(Over::Simulated(wire)));
         }
-        let connection = caller.call(host, host, step)?;
+        let connection = caller.call(host, step)?;
         Ok(Link::new(Over::Socket(connection)))
     }
 

@@ -3,7 +3,7 @@
 
 use crate::state::ServerState;
 use muniment_logger::Logger;
-use muniment_member::{MemberParameters, Preference, Routes};
+use muniment_member::{MemberParameters, Preference};
 use muniment_op::Account;
 use muniment_tls::Mode;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, number};
@@ -553,12 +553,9 @@ pub const ALL: &[Parameter] = &[
     },
     Parameter {
         name: "replMemberRoutes",
-        doc: "What a member of a replica set dials for others, where that is not what the configuration says: HOST:PORT=HOST:PORT,…",
-        get: |s| v(s.parameters.member.routes.read().to_text().as_str()),
-        set: Set::StartText(|p, text| {
-            *p.member.routes.write() = Routes::parse(text)?;
-            Ok(())
-        }),
+        doc: "What a server dials for members of replica sets, where that is not what the configuration says: HOST:PORT=HOST:PORT,…",
+        get: |s| v(s.parameters.member.routes.to_text().as_str()),
+        set: Set::StartText(|p, text| p.member.routes.set(text)),
         apply: nothing,
     },
     Parameter {

@@ -7,7 +7,7 @@
 use crate::link::Link;
 use crate::options::SetAddress;
 use crate::read_preference::{Candidate, Mode, ReadPreference};
-use muniment_member::{Caller, Trust, times_of};
+use muniment_member::{Caller, Routes, Trust, times_of};
 use muniment_op::{Interrupt, Sleepers};
 use muniment_storage::Timestamp;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value};
@@ -59,16 +59,18 @@ impl<'h> Reach<'h> {
 
 /// The sets that a router or a shard speaks to.
 pub struct Sets {
-    /// The server's own address, and what proves it to be of the cluster.
-    own: (String, Trust),
+    /// The server's own address, what proves it to be of the cluster, and its ways to others.
+    own: (String, Trust, Routes),
     all: Mutex<HashMap<String, Arc<SetPool>>>,
 }
 
 impl Sets {
-    /// No sets yet. `own` is the server's own address, and `trust` proves it to be of the cluster.
-    pub fn new(own: String, trust: Trust) -> Sets {
+    /// No sets yet. `port` is the server's own, `trust` proves it to be of the cluster, and `routes` are its ways to
+    /// others.
+    pub fn new(port: u16, trust: &Trust, routes: &Routes) -> Sets {
+        let own = format!("{}:{port}", muniment_logger::hostname());
         Sets {
-            own: (own, trust),
+            own: (own, trust.clone(), routes.clone()),
             all: Mutex::default(),
         }
     }
@@ -77,8 +79,8 @@ impl Sets {
     pub fn of(&self, address: &SetAddress) -> Arc<SetPool> {
         let mut all = self.all.lock();
         let made = || {
-            let (own, trust) = self.own.clone();
-            let caller = Caller::new(address.name.clone(), own, trust);
+            let (own, trust, routes) = self.own.clone();
+            let caller = Caller::new(address.name.clone(), own, trust, routes);
             Arc::new(SetPool {
                 name: address.name.clone(),
                 caller,

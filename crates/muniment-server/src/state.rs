@@ -17,6 +17,7 @@ use crate::profiling::Profiling;
 use crate::router::Router;
 use crate::router::balancing::Balancer;
 use crate::sessions::Sessions;
+use crate::sets::Sets;
 use crate::settings::Settings;
 use crate::snapshots::Snapshots;
 use crate::transactions::Transactions;
@@ -136,6 +137,8 @@ impl ServerState {
             of_config: options.role == ClusterRole::Config,
         };
         let name = options.replica_set.clone();
+        let routes = parts.parameters.member.routes.clone();
+        let sets = || Sets::new(parts.port, &parts.trust, &routes);
         ServerState {
             address,
             lifecycle,
@@ -151,13 +154,13 @@ impl ServerState {
             sessions: Sessions::new(&parts.engine.memory),
             snapshots: Snapshots::default(),
             transactions: Transactions::default(),
-            distributed: Distributed::new(&parts.trust, parts.port),
+            distributed: Distributed::new(sets()),
             moving: Moving::default(),
             outputs: Outputs::default(),
             topology,
             engine: parts.engine,
             replica_set: name.map(|name| Arc::new(ReplicaSet::new(name, home))),
-            router: Router::new(&options, &parts.trust, parts.port),
+            router: Router::new(&options, sets),
             balancer: Balancer::default(),
             trust: parts.trust,
             kept_for_set: parts.kept_for_set,

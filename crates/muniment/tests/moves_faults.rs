@@ -14,7 +14,7 @@ use muniment_wire::Connection;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
-use testkit::{Cluster, Server, Set, shell};
+use testkit::{Cluster, Cut, Network, Server, ServerOptions, Set, shell};
 
 fn is_long() -> bool {
     std::env::var_os("MUNIMENT_LONG").is_some_and(|v| v != "0")
@@ -174,6 +174,79 @@ fn servers_stand_still() {
         let short = turn > 1 && dice.below(3) > 0;
         thread::sleep(Duration::from_millis(if short { 1000 } else { 9500 }));
         testkit::thaw(pid);
+    });
+}
+
+/// Power cuts of servers of sets of one member: nothing that was acknowledged is lost, since it was in the journal.
+#[test]
+fn the_power_is_cut() {
+    let mut dice = Dice(seed());
+    let time = Duration::from_secs(if is_long() { 500 } else { 12 });
+    let cluster = hasty_cluster_on(ServerOptions::new().powerloss(), 2, 1, 2);
+    run_under(cluster, time, |faults| {
+        thread::sleep(Duration::from_millis(300 + dice.below(700) as u64));
+        let server = faults.server(1 + dice.below(3));
+        server.cut_power();
+        thread::sleep(Duration::from_millis(dice.below(400) as u64));
+        server.start_again();
+    });
+}
+
+/// The disk of a shard or of the configuration is full for a while: what it refuses is not done, what it has done stays,
+/// and everything goes on when there is room.
+#[test]
+fn disks_are_full() {
+    /// Less than a server keeps for itself.
+    const SHORT: u64 = 200 << 20;
+    let mut dice = Dice(seed());
+    let time = Duration::from_secs(if is_long() { 400 } else { 15 });
+    let cluster = hasty_cluster_on(ServerOptions::new().budget(u64::MAX), 2, 1, 2);
+    let mut turn = 0;
+    run_under(cluster, time, |faults| {
+        thread::sleep(Duration::from_millis(200 + dice.below(500) as u64));
+        let server = faults.server(1 + turn % 3);
+        turn += 1;
+        match dice.below(3) {
+            0 => server.set_budget(SHORT),
+            1 => server.set_budget(0),
+            _ => server.set_writes(dice.below(40) as u64),
+        }
+        thread::sleep(Duration::from_millis(300 + dice.below(2000) as u64));
+        server.set_budget(u64::MAX);
+        if server.pid().is_some() && !server.is_running() {
+            // It may have ended as it could not write; it starts again where it was.
+            server.kill9();
+            server.start_again();
+        }
+    });
+}
+
+/// Links between routers, shards and the configuration are cut, in one direction or both, and servers are cut off from
+/// all others, for shorter and longer than a router's right to change a collection lasts.
+#[test]
+fn links_are_cut() {
+    let mut dice = Dice(seed());
+    let time = Duration::from_secs(if is_long() { 500 } else { 20 });
+    let mut cluster = hasty_cluster(2, 1, 2);
+    let mut network = Network::between(&mut cluster);
+    let mut turn = 0;
+    run_under(cluster, time, |_| {
+        thread::sleep(Duration::from_millis(200 + dice.below(800) as u64));
+        let cut = [Cut::Both, Cut::Out, Cut::In][dice.below(3)];
+        match dice.below(3) {
+            0 => {
+                let server = dice.below(network.places());
+                network.part(cut, |link| link.from == server || link.to == server);
+            }
+            _ => {
+                let one = network.links()[dice.below(network.links().len())];
+                network.part(cut, |link| link == one);
+            }
+        }
+        turn += 1;
+        let short = turn > 1 && dice.below(4) > 0;
+        thread::sleep(Duration::from_millis(if short { 1000 } else { 9500 }));
+        network.heal();
     });
 }
 

@@ -44,13 +44,26 @@ impl Cluster {
         routers: usize,
         args: &[&str],
     ) -> Cluster {
-        let options = || {
-            let all = args.iter();
-            all.fold(ServerOptions::new(), |options, arg| options.arg(*arg))
-        };
-        let config = Set::named("cfg", config, &options().arg("--configsvr"));
+        let all = args.iter();
+        let options = all.fold(ServerOptions::new(), |options, arg| options.arg(*arg));
+        Cluster::prepare_on(&options, config, shards, members, routers)
+    }
+
+    /// The same with these options for the servers that have data. Their arguments are the routers', too.
+    ///
+    /// # Panics
+    /// If a part does not start.
+    pub fn prepare_on(
+        options: &ServerOptions,
+        config: usize,
+        shards: usize,
+        members: usize,
+        routers: usize,
+    ) -> Cluster {
+        let of_config = options.clone().arg("--configsvr");
+        let config = Set::named("cfg", config, &of_config);
         config.begin();
-        let of_shards = options().arg("--shardsvr");
+        let of_shards = options.clone().arg("--shardsvr");
         let shards: Vec<Set> = (0..shards)
             .map(|i| {
                 let set = Set::named(&format!("s{i}"), members, &of_shards);
@@ -58,7 +71,7 @@ impl Cluster {
                 set
             })
             .collect();
-        let options = options().router();
+        let options = options.router_with_arguments();
         let options = options.arg("--configdb").arg(config.address());
         let routers: Vec<Server> = (0..routers)
             .map(|_| Server::start(options.clone()))

@@ -68,6 +68,14 @@ impl ServerOptions {
         self
     }
 
+    /// A router with the same arguments.
+    pub(crate) fn router_with_arguments(&self) -> ServerOptions {
+        ServerOptions {
+            args: self.args.clone(),
+            ..ServerOptions::new().router()
+        }
+    }
+
     /// Adds an argument.
     #[must_use]
     pub fn arg(mut self, arg: impl Into<String>) -> ServerOptions {
@@ -248,6 +256,13 @@ impl Server {
     /// Replaces the added arguments from the next start on.
     pub fn set_args(&mut self, args: &[&str]) {
         self.options.args = args.iter().map(|a| (*a).to_string()).collect();
+    }
+
+    /// Adds arguments from the next start on.
+    pub fn add_args(&mut self, args: &[&str]) {
+        self.options
+            .args
+            .extend(args.iter().map(|a| (*a).to_string()));
     }
 
     /// Sets the binary from the next start on; `None` is the one under test.

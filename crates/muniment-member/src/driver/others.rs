@@ -72,7 +72,7 @@ impl Driver {
         let to = To {
             id,
             greeting: Arc::clone(&greeting),
-            dialled: self.set.home.parameters.routes.read().to(&host).to_string(),
+            dialled: self.set.home.parameters.routes.to(&host),
             caller: self.set.caller(),
             host,
             patience: self.patience(),

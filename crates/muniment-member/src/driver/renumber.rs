@@ -193,8 +193,7 @@ fn votes(set: &ReplicaSet, greeting: &Greeting) -> Result<bool> {
     let config = &greeting.in_force.config;
     let caller = config.member(greeting.from);
     let host = caller.map_or("", |m| m.host.as_str());
-    let dialled = set.home.parameters.routes.read().to(host).to_string();
-    let mut c = set.caller().call(host, &dialled, PATIENCE)?;
+    let mut c = set.caller().call(host, PATIENCE)?;
     let asks = Greeting {
         set: greeting.set,
         from: greeting.to,

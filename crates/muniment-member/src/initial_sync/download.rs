@@ -295,8 +295,7 @@ fn open(
 }
 
 fn called(set: &ReplicaSet, host: &str, step: Duration) -> Result<Connection> {
-    let dialled = set.home.parameters.routes.read().to(host).to_string();
-    set.caller().call(host, &dialled, step)
+    set.caller().call(host, step)
 }
 
 fn next_chunk(c: &mut Connection) -> Result<Chunk> {

@@ -1,7 +1,6 @@
 //! What a server has for transactions over several shards: the other sets, and what is coordinated here now.
 
 use crate::sets::Sets;
-use muniment_member::Trust;
 use muniment_op::{Event, Interrupt};
 use muniment_storage::TransactionId;
 use muniment_value::Result;
@@ -19,11 +18,10 @@ pub struct Distributed {
 }
 
 impl Distributed {
-    /// Nothing is coordinated yet. `trust` proves the server, at this port, to be of the cluster.
-    pub fn new(trust: &Trust, port: u16) -> Distributed {
-        let own = format!("{}:{port}", muniment_logger::hostname());
+    /// Nothing is coordinated yet.
+    pub fn new(sets: Sets) -> Distributed {
         Distributed {
-            sets: Sets::new(own, trust.clone()),
+            sets,
             running: Mutex::default(),
             ended: Event::new(),
         }

@@ -38,7 +38,6 @@ use crate::sets::Sets;
 use accounts::Accounts;
 use catalog::Catalog;
 use cursors::Cursors;
-use muniment_member::Trust;
 use sharded::reshard::progress::Running;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -78,17 +77,15 @@ pub struct Router {
 
 impl Router {
     /// The router of a server with these options, if they ask for one.
-    pub fn new(options: &ServerOptions, trust: &Trust, port: u16) -> Option<Router> {
+    pub fn new(options: &ServerOptions, sets: impl FnOnce() -> Sets) -> Option<Router> {
         let ClusterRole::Router(address) = &options.role else {
             return None;
         };
-        Some(Router::of_set(address, trust, port))
+        Some(Router::of_set(address, sets()))
     }
 
-    /// A router of the cluster whose configuration is in the set at this address. `port` is the server's own.
-    pub fn of_set(address: &SetAddress, trust: &Trust, port: u16) -> Router {
-        let own = format!("{}:{port}", muniment_logger::hostname());
-        let sets = Sets::new(own, trust.clone());
+    /// A router of the cluster whose configuration is in the set at this address.
+    pub fn of_set(address: &SetAddress, sets: Sets) -> Router {
         Router {
             config: sets.of(address),
             sets,

@@ -48,7 +48,18 @@ fn is_fault(code: i32) -> bool {
         6, 7, 50, 63, 70, 89, 91, 112, 133, 134, 189, 202, 237, 246, 251, 262, 279, 9001, 10058,
         10107, 11600, 11602,
     ];
-    FAULTS.contains(&code) || [13435, 13436, 13388, 43, 175, 244, 256, 267, 24].contains(&code)
+    FAULTS.contains(&code)
+        || [13435, 13436, 13388, 14031, 43, 175, 244, 256, 267, 24].contains(&code)
+}
+
+/// The code of the first error among the statements of a reply.
+fn statement_s_error(reply: &DocBuf) -> Option<i32> {
+    let d = reply.as_doc();
+    let errors = d.get_array("writeErrors");
+    let of_bulk = d.get_doc("cursor").and_then(|c| c.get_array("firstBatch"));
+    let all = errors.or(of_bulk)?.values();
+    let mut codes = all.filter_map(|v| v.as_doc()?.get("code")?.as_i64_exact());
+    codes.next().map(|code| code as i32)
 }
 
 /// A client of any of the routers.
@@ -113,19 +124,9 @@ impl<'a> Client<'a> {
                 continue;
             };
             let d = reply.as_doc();
-            let error = d.get_array("writeErrors").and_then(|e| e.values().next());
-            if let Some(e) = error {
-                let code = e
-                    .as_doc()
-                    .unwrap()
-                    .get("code")
-                    .unwrap()
-                    .as_i64_exact()
-                    .unwrap();
-                assert!(
-                    self.load.faults && is_fault(code as i32),
-                    "{cmd:?}: {reply:?}"
-                );
+            if let Some(code) = statement_s_error(&reply) {
+                assert!(self.load.faults && is_fault(code), "{cmd:?}: {reply:?}");
+                std::thread::sleep(Duration::from_millis(20));
                 continue;
             }
             if d.get("writeConcernError").is_some() {
@@ -527,10 +528,13 @@ impl Load {
                 return;
             };
             let ended = match connection.command("d", &cmd) {
-                Ok(reply) => {
-                    assert_eq!(number(&reply, "n"), 1, "{reply:?}");
-                    None
-                }
+                Ok(reply) => match statement_s_error(&reply) {
+                    Some(code) if is_fault(code) => Some(Error::location(code, "a statement")),
+                    _ => {
+                        assert_eq!(number(&reply, "n"), 1, "{reply:?}");
+                        None
+                    }
+                },
                 Err(e) => Some(e),
             };
             if let Some(e) = ended {

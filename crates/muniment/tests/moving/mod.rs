@@ -3,14 +3,14 @@
 
 pub mod load;
 
-use muniment_value::{ArrayBuf, Doc, DocBuf, Value, array, doc};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Error, Value, array, doc};
 use muniment_wire::Connection;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 pub use testkit::ask::*;
-use testkit::{Cluster, shell};
+use testkit::{Cluster, ServerOptions, shell};
 
 /// What clusters of these tests are started with: failpoints.
 const ARGS: [&str; 2] = ["--setParameter", "enableTestCommands=1"];
@@ -25,7 +25,19 @@ const AT_ONCE: [&str; 4] = [
 
 /// A cluster whose servers may end.
 pub fn hasty_cluster(shards: usize, members: usize, routers: usize) -> Cluster {
-    let cluster = Cluster::prepare(shards, members, routers, &[&ARGS[..], &AT_ONCE].concat());
+    hasty_cluster_on(ServerOptions::new(), shards, members, routers)
+}
+
+/// The same with these options.
+pub fn hasty_cluster_on(
+    options: ServerOptions,
+    shards: usize,
+    members: usize,
+    routers: usize,
+) -> Cluster {
+    let args = ARGS.iter().chain(&AT_ONCE);
+    let options = args.fold(options, |options, arg| options.arg(*arg));
+    let cluster = Cluster::prepare_on(&options, 1, shards, members, routers);
     cluster.add_shards(&mut cluster.connect());
     cluster
 }

@@ -26,6 +26,7 @@ use crate::connections::ConnShared;
 use crate::context::CommandContext;
 use crate::distributed::own_set;
 use crate::options::ClusterRole;
+use crate::sets::Sets;
 use crate::state::ServerState;
 use muniment_exec::{OpContext, OpStart};
 use muniment_logger::{Severity, guarded, now_ms};
@@ -173,7 +174,11 @@ impl<'r> Round<'r> {
         waits: &'r mut Waits,
     ) -> Result<Round<'r>> {
         let own = own_set(server)?;
-        let made = || Router::of_set(&own, &server.trust, server.address.port);
+        let made = || {
+            let routes = &server.parameters.member.routes;
+            let sets = Sets::new(server.address.port, &server.trust, routes);
+            Router::of_set(&own, sets)
+        };
         let router = server.balancer.router(made);
         Ok(Round {
             settings: Settings::read(&**op, router)?,
