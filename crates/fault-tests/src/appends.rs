@@ -34,6 +34,15 @@ pub enum Manner {
     /// To a set, with the write concern majority. If a transaction that is not committed reads something, an
     /// election may undo that, so it proves nothing.
     Majority,
+    /// To routers before several shards, as to a set; transactions read one time of all shards.
+    Shards,
+}
+
+impl Manner {
+    /// Whether there are several servers, which may take over from each other.
+    fn is_of_several(self) -> bool {
+        matches!(self, Manner::Majority | Manner::Shards)
+    }
 }
 
 impl Shared {
@@ -57,13 +66,14 @@ impl Shared {
             shared: self,
             session: Session::new(&self.address, i as u8 + 1),
             rng: Rng::new(seed ^ (i + 1)),
+            token: None,
         };
         let mut done = Vec::new();
         while !self.stop.load(SeqCst) {
             let mut t = client.run();
             if t.fate == Fate::Committed {
                 self.committed.fetch_add(1, SeqCst);
-            } else if self.manner == Manner::Majority {
+            } else if self.manner.is_of_several() {
                 t.steps.retain(|step| matches!(step, Step::Append(..)));
             }
             if !t.steps.is_empty() {
@@ -78,6 +88,8 @@ struct Client<'a> {
     shared: &'a Shared,
     session: Session<'a>,
     rng: Rng,
+    /// What a router has said by which any other one can learn of the transaction.
+    token: Option<DocBuf>,
 }
 
 /// The outcome of a command in a transaction.
@@ -91,14 +103,24 @@ enum Said {
 
 impl Client<'_> {
     fn send(&mut self, db: &str, command: &DocBuf, starts: bool, inside: bool) -> Said {
-        let command = match inside {
-            true => &self.session.in_transaction(command, starts),
-            false => command,
+        let mut command = match inside {
+            true => self.session.in_transaction(command, starts),
+            false => command.clone(),
         };
-        let Some(reply) = self.session.send(db, command) else {
+        if self.shared.manner == Manner::Shards {
+            command.append_some("readConcern", starts.then(|| doc! { "level": "snapshot" }));
+            command.append_some(
+                "recoveryToken",
+                self.token.as_ref().filter(|_| db == "admin"),
+            );
+        }
+        let Some(reply) = self.session.send(db, &command) else {
             return Said::Nothing;
         };
-        let several = self.shared.manner == Manner::Majority;
+        if let Some(token) = reply.as_doc().get_doc("recoveryToken") {
+            self.token = Some(token.to_buf());
+        }
+        let several = self.shared.manner.is_of_several();
         match code_of(&reply) {
             None => Said::Ok(reply),
             Some(Code::WriteConflict) => Said::GaveUp,
@@ -115,7 +137,7 @@ impl Client<'_> {
 
     /// Commits. Asks again if a reply does not tell the outcome.
     fn commit(&mut self) -> Fate {
-        let several = self.shared.manner == Manner::Majority;
+        let several = self.shared.manner.is_of_several();
         let mut commit = doc! { "commitTransaction": 1 };
         if several {
             commit.append("writeConcern", doc! { "w": "majority", "wtimeout": 5000 });
@@ -134,6 +156,7 @@ impl Client<'_> {
 
     fn run(&mut self) -> Transaction {
         self.session.begin();
+        self.token = None;
         let epoch = (self.shared.committed.load(SeqCst) / EPOCH) as i64;
         let mut t = Transaction {
             fate: Fate::Aborted,

@@ -19,6 +19,7 @@ pub mod clients;
 pub mod follower;
 pub mod isolation;
 pub mod linear;
+pub mod registers;
 mod rng;
 pub mod session;
 pub mod wire;

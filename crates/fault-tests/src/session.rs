@@ -29,6 +29,22 @@ impl Address {
         *self.0.lock().unwrap() = Some(vec![address]);
     }
 
+    /// Notes that one of several servers has come back at this address.
+    ///
+    /// # Panics
+    /// As for [`Address::set`].
+    pub fn set_one(&self, at: usize, address: String) {
+        if let Some(one) = self
+            .0
+            .lock()
+            .unwrap()
+            .as_mut()
+            .and_then(|all| all.get_mut(at))
+        {
+            *one = address;
+        }
+    }
+
     /// The server's address, or that of one of several members, in turn; `None` if the test has failed
     /// elsewhere, and no thread should continue.
     ///

@@ -7,160 +7,22 @@
 
 use fault_tests::appends::{Manner, Shared, lists};
 use fault_tests::isolation::judge;
-use fault_tests::linear::{Operation, What, is_linearizable};
-use fault_tests::session::{Address, Session, code_of};
+use fault_tests::registers::Registers;
+use fault_tests::session::Address;
 use fault_tests::{DB, Rng, long, seed};
 use muniment_lab::topology::cluster::{Cluster, PATIENCE, Way};
 use muniment_lab::topology::shape::Shape;
-use muniment_value::{ArrayBuf, Code, DocBuf, array, doc, number};
+use muniment_value::{ArrayBuf, Code, DocBuf, array, doc};
 use muniment_wire::Connection;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 /// The number of clients of registers, and of clients of lists.
 const CLIENTS: u64 = 3;
-/// After this many operations another register is used.
-const OPERATIONS: i64 = 120;
 
 /// The most milliseconds by which a clock is wrong.
 const CLOCK: u64 = 300_000;
-
-/// The state that the clients of registers share.
-struct Registers {
-    begin: Instant,
-    stop: AtomicBool,
-    operations: AtomicI64,
-    values: AtomicI64,
-}
-
-/// The write concern majority, with a time limit.
-fn concern() -> DocBuf {
-    doc! { "w": "majority", "wtimeout": 4000 }
-}
-
-impl Registers {
-    fn now(&self) -> u64 {
-        self.begin.elapsed().as_nanos() as u64
-    }
-
-    /// Runs client number `i`. Returns its operations, by register.
-    fn run(&self, address: &Address, i: u64, seed: u64) -> Vec<(i64, Operation)> {
-        let mut session = Session::new(address, 100 + i as u8);
-        let mut rng = Rng::new(seed ^ (0x100 + i));
-        let mut done = Vec::new();
-        // The last number that it saw, which it expects when it swaps.
-        let mut seen = (0, 0);
-        while !self.stop.load(SeqCst) {
-            let register = self.operations.fetch_add(1, SeqCst) / OPERATIONS;
-            if seen.0 != register {
-                seen = (register, 0);
-            }
-            // A register that does not exist yet cannot be swapped.
-            let kinds = if seen.1 == 0 { 2 } else { 3 };
-            let (what, command) = match rng.below(kinds) {
-                0 => {
-                    let find = doc! {
-                        "find": "registers",
-                        "filter": doc! { "_id": register },
-                        "readConcern": doc! { "level": "linearizable" },
-                        "maxTimeMS": 4000,
-                    };
-                    (What::Read(0), find)
-                }
-                1 => {
-                    let v = self.values.fetch_add(1, SeqCst);
-                    let update = doc! {
-                        "q": doc! { "_id": register },
-                        "u": doc! { "$set": doc! { "v": v } },
-                        "upsert": true,
-                    };
-                    let update = doc! {
-                        "update": "registers", "updates": array![update], "writeConcern": concern(),
-                    };
-                    (What::Write(v), update)
-                }
-                _ => {
-                    let v = self.values.fetch_add(1, SeqCst);
-                    let swap = doc! {
-                        "findAndModify": "registers",
-                        "query": doc! { "_id": register, "v": seen.1 },
-                        "update": doc! { "$set": doc! { "v": v } },
-                        "writeConcern": concern(),
-                    };
-                    (What::Swapped(seen.1, v), swap)
-                }
-            };
-            let called = self.now();
-            let reply = session.send(DB, &command);
-            let answered = self.now();
-            let Some((what, answered)) = outcome(&mut session, reply, what, answered) else {
-                continue;
-            };
-            if answered.is_none() {
-                // With many operations of unknown outcome, there are too many orders to check.
-                let next = (register + 1) * OPERATIONS;
-                self.operations.fetch_max(next, SeqCst);
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            seen.1 = match (what, answered) {
-                (What::Read(v) | What::Write(v) | What::Swapped(_, v), Some(_)) => v,
-                _ => seen.1,
-            };
-            let operation = Operation {
-                called,
-                answered,
-                what,
-            };
-            done.push((register, operation));
-        }
-        done
-    }
-}
-
-/// The operation that a reply shows; `None` if it shows nothing, or that nothing was done.
-fn outcome(
-    session: &mut Session<'_>,
-    reply: Option<DocBuf>,
-    what: What,
-    answered: u64,
-) -> Option<(What, Option<u64>)> {
-    let writes = !matches!(what, What::Read(_));
-    let unknown = writes.then_some((what, None));
-    let Some(reply) = reply else {
-        return unknown;
-    };
-    let d = reply.as_doc();
-    if let Some(code) = code_of(&reply) {
-        session.elsewhere();
-        // The command was refused before anything was done.
-        return unknown.filter(|_| code.0 != 10107);
-    }
-    if d.get("writeErrors").is_some() {
-        // Two upserts of the same register ran at the same time, and one of them did nothing.
-        return None;
-    }
-    let acknowledged = d.get("writeConcernError").is_none();
-    let value = |d: Option<muniment_value::Doc<'_>>| {
-        let v = d.and_then(|d| d.get("v")).and_then(number::to_i64_exact);
-        v.unwrap_or(0)
-    };
-    let what = match what {
-        What::Read(_) => {
-            let cursor = d.get_doc("cursor").unwrap();
-            let first = cursor.get_array("firstBatch").unwrap().values().next();
-            What::Read(value(first.and_then(|v| v.as_doc())))
-        }
-        What::Swapped(old, new) => match d.get_doc("value") {
-            Some(_) => What::Swapped(old, new),
-            // An election may undo what was found.
-            None if !acknowledged => return None,
-            None => What::Kept(old),
-        },
-        other => other,
-    };
-    Some((what, acknowledged.then_some(answered)))
-}
 
 /// All documents of a collection, read linearizably. A set may elect at any time, also when nothing is done to
 /// it any more, so a read that its primary could not end is sent to the next one.
@@ -301,13 +163,8 @@ fn a_set_is_linearizable_and_isolated_whatever_happens() {
         c.command(DB, &insert).unwrap();
     }
     let appends = Shared::new(Address::of_set(cluster.addresses()), Manner::Majority);
-    let registers = Registers {
-        begin: Instant::now(),
-        stop: AtomicBool::new(false),
-        operations: AtomicI64::new(0),
-        values: AtomicI64::new(1),
-    };
-    let (transactions, mut operations, what) = std::thread::scope(|s| {
+    let registers = Registers::new();
+    let (transactions, operations, what) = std::thread::scope(|s| {
         let _guard = appends.address.guard();
         let (appends, registers) = (&appends, &registers);
         let lists: Vec<_> = (0..CLIENTS)
@@ -325,45 +182,19 @@ fn a_set_is_linearizable_and_isolated_whatever_happens() {
     });
     let last = lists(&last_state(&cluster, "lists"));
     let verdict = judge(&transactions, &last);
-    // The last state of every register counts as a read.
-    for d in last_state(&cluster, "registers") {
-        let number = |name| d.as_doc().get(name).and_then(number::to_i64_exact).unwrap();
-        let now = registers.now();
-        let read = Operation {
-            called: now,
-            answered: Some(now + 1),
-            what: What::Read(number("v")),
-        };
-        operations.push((number("_id"), read));
-    }
-    let mut by_register: BTreeMap<i64, Vec<Operation>> = BTreeMap::new();
-    for (register, operation) in operations {
-        by_register.entry(register).or_default().push(operation);
-    }
-    let answered = |all: &[Operation]| all.iter().filter(|o| o.answered.is_some()).count();
+    let found = registers.judge(operations, &last_state(&cluster, "registers"));
     println!(
         "{what:?}: {} transactions committed of {}, {} operations on {} registers, {} write skews",
         verdict.committed,
         transactions.len(),
-        by_register.values().map(|all| answered(all)).sum::<usize>(),
-        by_register.len(),
+        found.answered,
+        found.registers,
         verdict.write_skews,
     );
     assert!(verdict.anomalies.is_empty(), "{:#?}", verdict.anomalies);
-    for (register, all) in &mut by_register {
-        all.sort_by_key(|o| o.called);
-        let mut lines = Vec::new();
-        for o in all.iter() {
-            lines.push(format!("{:?}", (o.called, o.answered, o.what)));
-        }
-        assert!(
-            is_linearizable(all),
-            "register {register}:\n{}",
-            lines.join("\n")
-        );
-    }
+    assert!(found.wrong.is_empty(), "{}", found.wrong.join("\n"));
     assert!(verdict.committed > 100, "{}", verdict.committed);
-    assert!(by_register.len() > 3, "{}", by_register.len());
+    assert!(found.registers > 3, "{}", found.registers);
     // All members have the same data.
     let hash = |m: usize| {
         let mut c = Connection::connect(cluster.address(m).unwrap()).unwrap();

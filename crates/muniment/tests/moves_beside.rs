@@ -5,7 +5,7 @@
 mod moving;
 
 use moving::*;
-use muniment_value::{DocBuf, doc};
+use muniment_value::{Code, DocBuf, doc};
 use muniment_wire::Connection;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
@@ -36,6 +36,57 @@ fn indexes(c: &mut Connection) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+/// An index that the documents of one shard do not allow is on the other one alone. Ranges cannot move there then, and
+/// everything else goes on.
+#[test]
+fn an_index_that_one_shard_does_not_allow_stops_moves_alone() {
+    let cluster = cluster(2, 1, 2);
+    let (mut c, mut late) = (cluster.connect(), cluster.routers[1].connect());
+    let all_of = on_one_shard(&mut c);
+    let (from, to) = (all_of[0].shard.as_str(), other(&all_of[0].shard));
+    move_to(&mut c, "d.c", &all_of[1], to, true).unwrap();
+    run(
+        &mut c,
+        "d",
+        "{update: 'c', updates: [{q: {k: 5}, u: {$set: {x: [1, 2], y: [1, 2]}}}]}",
+    );
+    fails(
+        &mut c,
+        "d",
+        "{createIndexes: 'c', indexes: [{key: {x: 1, y: 1}, name: 'xy'}]}",
+        171,
+    );
+    let there = usize::from(to == "s1");
+    assert!(indexes(&mut cluster.shards[there].connect(0)).contains(&"xy".to_string()));
+    assert!(!indexes(&mut cluster.shards[1 - there].connect(0)).contains(&"xy".to_string()));
+    for c in [&mut c, &mut late] {
+        for _ in 0..3 {
+            let e = move_to(c, "d.c", &all_of[0], to, true).unwrap_err();
+            assert_eq!(e.code(), Code::CannotIndexParallelArrays, "{e}");
+            assert_eq!(count(c), 200);
+        }
+        run(
+            c,
+            "d",
+            "{update: 'c', updates: [{q: {}, u: {$inc: {n: 1}}, multi: true}]}",
+        );
+    }
+    assert_eq!(chunks(&mut c, "d.c")[0].shard, from);
+    // Without the index nothing is in the way. It is dropped where it is.
+    fails(&mut c, "d", "{dropIndexes: 'c', index: 'none'}", 27);
+    run(
+        &mut c,
+        "d",
+        "{createIndexes: 'c', indexes: [{key: {n: 1}, name: 'n'}]}",
+    );
+    run(&mut c, "d", "{dropIndexes: 'c', index: ['xy', 'n']}");
+    for shard in &cluster.shards {
+        assert_eq!(indexes(&mut shard.connect(0)), ["_id_", "k_1"]);
+    }
+    move_to(&mut c, "d.c", &all_of[0], to, true).unwrap();
+    assert_eq!((count(&mut c), count(&mut late)), (200, 200));
 }
 
 /// Indexes that come and go around a move are the same on both shards in the end, or the move fails.

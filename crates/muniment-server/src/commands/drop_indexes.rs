@@ -27,7 +27,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     audits: Some(Audits::changes("dropIndex", audit::dropped_index)),
     run,
     ..CommandSpec::new(
-        Routed::Shards(crate::router::sharded::ddl::everywhere),
+        Routed::Shards(crate::router::sharded::ddl::drop_indexes),
         Needs::collection(&[Action::DropIndex]),
     )
 };

@@ -12,7 +12,7 @@ use crate::sets::Reply;
 use crate::uuid::uuid_value;
 use muniment_exec::Expected;
 use muniment_shard::Version;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, array, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc};
 use muniment_wire::client;
 use std::sync::Arc;
 
@@ -31,8 +31,14 @@ const OWN: [&str; 5] = [
 /// The first shard's that fails: the others may have done it.
 pub fn everywhere(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
     let replies = on_homes(cx, router, known, cx.request.body)?;
+    shows(cx, &replies);
+    Ok(())
+}
+
+/// Puts the replies of shards into that of the command: the first one's fields, and all of them under `raw`.
+fn shows(cx: &mut CommandContext<'_>, replies: &[Reply]) {
     let mut raw = DocBuf::new();
-    for reply in &replies {
+    for reply in replies {
         raw.append(&reply.host, &reply.body);
     }
     if let Some(first) = replies.first() {
@@ -46,6 +52,38 @@ pub fn everywhere(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Know
         }
     }
     cx.reply.field("raw", raw);
+}
+
+/// As [`everywhere`], for `dropIndexes`: an index that some shards do not have is dropped on the others.
+///
+/// # Errors
+/// 27 IndexNotFound if no shard has it; the first shard's that fails otherwise.
+pub fn drop_indexes(
+    cx: &mut CommandContext<'_>,
+    router: &Router,
+    known: &Arc<Known>,
+) -> Result<()> {
+    let body = cx.request.body;
+    let (replies, lacking) = on_homes_that_have(cx, router, known, body)?;
+    if lacking && let Some(Value::Array(list)) = body.get("index") {
+        // A shard that lacks one index of several has dropped none.
+        for index in list.values() {
+            let mut one = DocBuf::new();
+            for e in body.iter() {
+                match e.name() {
+                    "index" => one.append("index", index),
+                    _ => one.append_elem(e),
+                };
+            }
+            match on_homes_that_have(cx, router, known, one.as_doc()) {
+                Err(e) if e.code() == Code::IndexNotFound => {}
+                other => {
+                    other?;
+                }
+            }
+        }
+    }
+    shows(cx, &replies);
     Ok(())
 }
 
@@ -183,6 +221,48 @@ pub fn on_homes(
     known: &Known,
     body: Doc<'_>,
 ) -> Result<Vec<Reply>> {
+    settled(replies_of_homes(cx, router, known, body)?, None).map(|(good, _)| good)
+}
+
+/// As [`on_homes`], if at least one shard has an index that the command names. Returns also whether another one lacks it.
+fn on_homes_that_have(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    known: &Known,
+    body: Doc<'_>,
+) -> Result<(Vec<Reply>, bool)> {
+    let replies = replies_of_homes(cx, router, known, body)?;
+    settled(replies, Some(Code::IndexNotFound))
+}
+
+/// The replies of the shards that have succeeded, unless one has failed. Failures with the code `but_for` do not count if
+/// another shard has succeeded; returns also whether there were any.
+///
+/// # Errors
+/// The first failure; before that, one by which the command begins anew.
+fn settled(replies: Vec<Result<Reply>>, but_for: Option<Code>) -> Result<(Vec<Reply>, bool)> {
+    let (mut good, mut first, mut passed) = (Vec::new(), None, None);
+    for reply in replies {
+        match reply.and_then(|reply| client::check_ok(reply.body.as_doc()).map(|()| reply)) {
+            Ok(reply) => good.push(reply),
+            Err(e) if is_stale(&e) => return Err(e),
+            Err(e) if Some(e.code()) == but_for => passed = passed.or(Some(e)),
+            Err(e) => first = first.or(Some(e)),
+        }
+    }
+    match (first, passed) {
+        (Some(e), _) => Err(e),
+        (None, Some(e)) if good.is_empty() => Err(e),
+        (None, passed) => Ok((good, passed.is_some())),
+    }
+}
+
+fn replies_of_homes(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    known: &Known,
+    body: Doc<'_>,
+) -> Result<Vec<Result<Reply>>> {
     let homes = homes(cx, router, known)?;
     let versions: Vec<DocBuf> = homes
         .iter()
@@ -211,16 +291,5 @@ pub fn on_homes(
             reach: reach(cx),
         });
     let parts: Vec<_> = parts.collect();
-    let mut good = Vec::new();
-    let mut first: Option<Error> = None;
-    for reply in ask_parts(cx, router, &parts) {
-        match reply.and_then(|reply| client::check_ok(reply.body.as_doc()).map(|()| reply)) {
-            Ok(reply) => good.push(reply),
-            Err(e) if is_stale(&e) => return Err(e),
-            Err(e) => {
-                first.get_or_insert(e);
-            }
-        }
-    }
-    first.map_or(Ok(good), Err)
+    Ok(ask_parts(cx, router, &parts))
 }

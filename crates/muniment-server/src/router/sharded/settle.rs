@@ -15,7 +15,7 @@ use crate::router::forward::run;
 use crate::router::{Router, SetPool};
 use crate::uuid::uuid_value;
 use muniment_shard::Timestamp;
-use muniment_value::{Code, Doc, DocBuf, Result, Value, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 
 /// Brings the shards to agree with the configuration on a collection, unless a router is at work on it. `why` is what
 /// the shard said of its own state.
@@ -59,7 +59,7 @@ fn settled(
             };
             // A shard that has a newer one knows more than this router.
             match tell(cx, router, &set, &told) {
-                Err(e) if is_stale(&e) => {}
+                Err(e) if is_stale(&e) || has_another_index(&e) => {}
                 other => other?,
             }
         }
@@ -78,6 +78,23 @@ fn settled(
         return Ok(());
     }
     given_up(cx, router, lease, (ns, db), why)
+}
+
+/// Whether a shard has told what it owns, and lacks an index that another one has. The documents that it has do not allow
+/// the index, or it has another one in its place: the `createIndexes` that failed on it has left that, or an index was
+/// made on one shard alone. What is read and written does not depend on it.
+fn has_another_index(e: &Error) -> bool {
+    const GEO_KEYS: i32 = 16_755;
+    const AMBIGUOUS_FIELD: i32 = 16_746;
+    let code = e.code();
+    matches!(
+        code,
+        Code::DuplicateKey
+            | Code::CannotIndexParallelArrays
+            | Code::CannotBuildIndexKeys
+            | Code::IndexOptionsConflict
+            | Code::IndexKeySpecsConflict
+    ) || [GEO_KEYS, AMBIGUOUS_FIELD].contains(&code.0)
 }
 
 /// As [`settle`] for a collection of which the configuration does not know, by a router that has the right to change it:
