@@ -157,6 +157,10 @@ impl Course<'_> {
             .collect();
         let answers: Vec<(usize, Result<T>)> = match &asked[..] {
             [(i, set)] => vec![(*i, ask(&asking, set))],
+            // A simulator has one thread.
+            all if muniment_op::is_simulated() => {
+                all.iter().map(|(i, set)| (*i, ask(&asking, set))).collect()
+            }
             all => std::thread::scope(|s| {
                 let (asking, ask) = (&asking, &ask);
                 let threads: Vec<_> = all

@@ -30,7 +30,8 @@ impl Distributed {
     /// Takes the right to coordinate a transaction, if no other thread has it.
     pub(super) fn try_begin(&self, id: TransactionId) -> Option<Running<'_>> {
         let began = self.running.lock().insert(id);
-        began.then_some(Running(self, id))
+        // Not `then_some`: what that takes is made in any case, and would end the other thread's right when it is dropped.
+        began.then(|| Running(self, id))
     }
 
     /// The same, after another thread has ended.
@@ -49,5 +50,30 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.running.lock().remove(&self.1);
         self.0.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use muniment_member::{Routes, Trust};
+
+    /// Asking in vain takes nothing away from the thread that has the right.
+    #[test]
+    fn one_thread_at_a_time_coordinates_a_transaction() {
+        let sets = Sets::new(1, &Trust::default(), &Routes::default());
+        let distributed = Distributed::new(sets);
+        let id = TransactionId {
+            session: muniment_storage::SessionKey::from_bytes(&[7; 48]).unwrap(),
+            number: 1,
+        };
+        let first = distributed.try_begin(id);
+        assert!(first.is_some());
+        for _ in 0..3 {
+            assert!(distributed.try_begin(id).is_none());
+        }
+        drop(first);
+        assert!(distributed.try_begin(id).is_some());
     }
 }

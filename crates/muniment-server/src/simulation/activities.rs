@@ -2,7 +2,8 @@
 //! end.
 
 use super::admin::{self, Admin};
-use super::clients::{CLIENTS, Client, DB, FIRST, KEYS, ROWS, must};
+use super::bank::{self, Banker};
+use super::clients::{BANK, BANKERS, CLIENTS, Client, DB, FIRST, KEYS, ROWS, must};
 use super::cluster::{FIRST_ROUTER, ROUTERS, SHARDS, shard_name};
 use super::oracle::Row;
 use super::world::{MS, World};
@@ -26,7 +27,7 @@ pub fn begin(world: &Arc<World>) {
     let mut inner = world.lock();
     // The last one changes the catalog.
     let movers = 1 + inner.random.below(MOVERS as u64) as usize;
-    for number in 0..=CLIENTS + movers {
+    for number in (0..=CLIENTS + movers).chain([BANKERS, BANKERS + 1]) {
         let busy = Busy(Arc::clone(world));
         inner.oracle.busy += 1;
         let soon = inner.random.below(50 * MS);
@@ -35,12 +36,13 @@ pub fn begin(world: &Arc<World>) {
             let mut client = Client::new(number);
             match number {
                 _ if number < CLIENTS => client.live(),
+                _ if number >= BANKERS => Banker::new(client).live(),
                 _ if number < CLIENTS + movers => client.live_as_mover(),
                 _ => Admin::new(client).live(),
             }
         });
         let fibre = inner.spawn(None, soon, job);
-        inner.fibres.get_mut(&fibre).unwrap().moves = number >= CLIENTS;
+        inner.fibres.get_mut(&fibre).unwrap().moves = (CLIENTS..BANKERS).contains(&number);
     }
 }
 
@@ -89,6 +91,7 @@ pub fn prepare() {
     must(&mut client, &doc! { "insert": ROWS, "documents": docs }, DB);
     let half = doc! { "moveRange": &ns, "min": doc! { "k": KEYS / 2 }, "toShard": shard_name(2) };
     must(&mut client, &half, "admin");
+    bank::prepare(&mut client);
 }
 
 /// Everything is healed: all documents are found through each router, whatever moves.
@@ -100,12 +103,17 @@ pub fn look_at_the_end() {
         client.pause_if_down();
         look(&mut client);
         admin::look(&mut client);
+        let mut other = Client::new(92 + r);
+        other.router = r;
+        Banker::new(other).look_at_the_end();
     }
     // Shards without a chunk are asked only when something moves.
     for n in 1..=SHARDS {
         let last = doc! { "k": KEYS - 1 };
-        let command = doc! { "moveRange": &ns, "min": last, "toShard": shard_name(n) };
-        must(&mut client, &command, "admin");
+        for ns in [ns.clone(), format!("{DB}.{}", BANK)] {
+            let command = doc! { "moveRange": ns, "min": &last, "toShard": shard_name(n) };
+            must(&mut client, &command, "admin");
+        }
     }
     look(&mut client);
     admin::end(&mut client);

@@ -11,9 +11,13 @@ use std::sync::Arc;
 /// The database and the collection.
 pub(super) const DB: &str = "d";
 pub(super) const ROWS: &str = "c";
+/// The collection with accounts.
+pub(super) const BANK: &str = "bank";
 /// Keys are from 0 up to this.
 pub(super) const KEYS: i64 = 100;
 pub(super) const CLIENTS: usize = 3;
+/// Clients with transactions have numbers from here on.
+pub(super) const BANKERS: usize = 20;
 /// Documents that are there at the beginning.
 pub(super) const FIRST: i64 = 40;
 
@@ -81,9 +85,10 @@ fn keys(low: i64, high: i64) -> DocBuf {
 /// A client.
 pub(super) struct Client {
     pub(super) here: Arc<Here>,
-    number: usize,
+    pub(super) number: usize,
     pub(super) router: usize,
-    transaction: i64,
+    /// The number of its last transaction or retryable write.
+    pub(super) transaction: i64,
     next_id: i64,
 }
 
@@ -166,7 +171,7 @@ impl Client {
         if !dead {
             inner.oracle.heard(reply.as_doc());
         }
-        let unheard = !inner.calm && self.number < CLIENTS;
+        let unheard = !inner.calm && (self.number < CLIENTS || self.number >= BANKERS);
         let unheard = unheard && inner.rough.unheard > 0 && {
             let one_in = inner.rough.unheard;
             inner.random.one_in(one_in)
@@ -565,7 +570,8 @@ impl Client {
     fn move_some(&mut self) -> bool {
         let (a, b) = (self.below(10) as i64 * 10, self.below(10) as i64 * 10);
         let to = shard_name(1 + self.below(SHARDS as u64) as usize);
-        let ns = format!("{DB}.{ROWS}");
+        let name = [ROWS, ROWS, BANK][self.below(3) as usize];
+        let ns = format!("{DB}.{name}");
         let command = match self.below(6) {
             0 => doc! { "split": &ns, "middle": doc! { "k": a } },
             1 => doc! { "mergeAllChunksOnShard": &ns, "shard": to },

@@ -24,6 +24,9 @@ pub struct Course {
     pub scans: u64,
     pub reads: u64,
     pub counts: u64,
+    /// Transactions whose outcome was told.
+    pub transfers: u64,
+    pub audits: u64,
     /// Moves that have succeeded.
     pub moves: u64,
     /// Moves that have failed.
@@ -62,6 +65,8 @@ impl Counted for Course {
         self.scans += c.scans;
         self.reads += c.reads;
         self.counts += c.counts;
+        self.transfers += c.transfers;
+        self.audits += c.audits;
         self.moves += c.moves;
         self.failed_moves += c.failed_moves;
         self.changes += c.changes;
@@ -85,6 +90,8 @@ impl Counted for Course {
             ("scans", self.scans),
             ("reads", self.reads),
             ("counts", self.counts),
+            ("transfers", self.transfers),
+            ("audits", self.audits),
             ("moves", self.moves),
             ("failed moves", self.failed_moves),
             ("changes of the catalog", self.changes),

@@ -8,6 +8,8 @@
 //! middle of something, and routers are killed ([`faults`]).
 //!
 //! Clients insert, increment, delete, read and count documents of one collection, while its ranges move ([`clients`]).
+//! Others move amounts between the documents of a second one in transactions, and read all of them at one time
+//! ([`bank`], [`ledger`]).
 //! Another collection, and the database of both, are divided, moved and dropped beside that ([`admin`]). An oracle
 //! ([`oracle`]) knows what clients were told. After each step no two shards take writes to the same key; in the end
 //! everything is healed, and shards, configuration and clients agree ([`ways`]).
@@ -24,12 +26,14 @@
 
 mod activities;
 mod admin;
+mod bank;
 mod bugs;
 mod clients;
 mod cluster;
 mod course;
 mod faults;
 mod fibres;
+mod ledger;
 mod oracle;
 mod sim;
 mod ways;

@@ -1,5 +1,6 @@
 //! What clients have been told, and so what every reader has to find.
 
+use super::ledger::Ledger;
 use muniment_member::times_of;
 use muniment_value::{Doc, DocBuf};
 use std::collections::BTreeMap;
@@ -50,6 +51,8 @@ pub struct Oracle {
     tick: Tick,
     pub rows: BTreeMap<i64, Row>,
     pub many: Vec<Many>,
+    /// What clients were told of their transactions.
+    pub ledger: Ledger,
     /// What is in the collection that one client alone uses.
     pub table: BTreeMap<i64, i64>,
     /// The newest time of the cluster that a client has heard of: drivers send it along.

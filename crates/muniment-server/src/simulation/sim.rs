@@ -447,6 +447,11 @@ impl Sim {
         inner.processes[m].fell = self.members[m].falls();
         let delay = inner.random.pick(&[0, 0, 1, 3]);
         state.parameters.orphan_delay_secs.store(delay, Relaxed);
+        let lifetime = inner.random.pick(&[1, 3, 10]);
+        let parameters = &state.parameters;
+        parameters
+            .transaction_lifetime_secs
+            .store(lifetime, Relaxed);
         inner.trace(|| format!("server {m} is up, run {}", place.1));
         let soon = 1 + inner.random.below(20 * MS);
         self.seen[m].due = inner.now() + soon;

@@ -13,22 +13,18 @@ use muniment_storage::{Collection, Owned, Placement};
 use muniment_value::{Doc, doc};
 use std::sync::Arc;
 
-/// The collection.
-const NS: &str = "d.c";
+/// The collections.
+const ALL: [&str; 2] = ["d.c", "d.bank"];
 
 /// What was compared last.
 #[derive(Default)]
 pub struct Ways {
-    seen: [Option<Arc<Placement>>; SHARDS],
+    seen: [[Option<Arc<Placement>>; SHARDS]; ALL.len()],
 }
 
-fn collection(state: &ServerState) -> Option<Arc<Collection>> {
-    state.engine.store.collection(NS)
-}
-
-fn placement(world: &World, shard: usize) -> Option<Arc<Placement>> {
+fn placement(world: &World, ns: &str, shard: usize) -> Option<Arc<Placement>> {
     let state = world.lock().processes[shard].state.clone()?;
-    collection(&state)?.placement()
+    state.engine.store.collection(ns)?.placement()
 }
 
 /// The ranges that a shard takes writes to.
@@ -51,61 +47,74 @@ fn overlap(a: &Owned, b: &Owned) -> bool {
 impl Ways {
     /// No two shards take writes to the same key.
     pub fn look(&mut self, world: &World) -> Found {
-        let now: Vec<_> = (1..=SHARDS).map(|s| placement(world, s)).collect();
-        let same = |(a, b): (&Option<Arc<Placement>>, &Option<Arc<Placement>>)| match (a, b) {
-            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
-            (a, b) => a.is_none() && b.is_none(),
-        };
-        if now.iter().zip(&self.seen).all(same) {
-            return Ok(());
-        }
-        for (seen, now) in self.seen.iter_mut().zip(&now) {
-            seen.clone_from(now);
-        }
-        for (i, a) in now.iter().enumerate() {
-            for b in now.iter().skip(i + 1) {
-                let (Some(a), Some(b)) = (a, b) else { continue };
-                for x in writable(a) {
-                    if let Some(y) = writable(b).iter().find(|y| overlap(&x, y)) {
-                        return Err(format!("two shards take writes to {x:?} and {y:?}"));
-                    }
-                }
-            }
+        for (ns, seen) in ALL.iter().zip(&mut self.seen) {
+            look_at(world, ns, seen)?;
         }
         Ok(())
     }
 
     /// Shards own what the configuration says, together everything, and have no other rows.
     pub fn at_the_end(&self, world: &World) -> Found {
-        let mut owned: Vec<Owned> = Vec::new();
-        let mut said: Vec<(String, Owned)> = Vec::new();
-        let config = world.lock().processes[0].state.clone();
-        let config = config.ok_or("the configuration is not up")?;
-        let mut key = None;
-        for shard in 1..=SHARDS {
-            let state = world.lock().processes[shard].state.clone();
-            let state = state.ok_or_else(|| format!("shard {shard} is not up"))?;
-            let collection =
-                collection(&state).ok_or_else(|| format!("shard {shard} has no {NS}"))?;
-            let placement = collection.placement();
-            let placement = placement.ok_or_else(|| format!("{NS} is whole on shard {shard}"))?;
-            if placement.moving().is_some() || placement.undecided {
-                return Err(format!(
-                    "shard {shard} still moves something: {:?}",
-                    placement.to_doc()
-                ));
-            }
-            foreign(&state, &collection, &placement, shard)?;
-            let name = super::cluster::shard_name(shard);
-            said.extend(placement.owned().iter().map(|r| (name.clone(), r.clone())));
-            owned.extend(placement.owned().iter().cloned());
-            key = Some((Arc::clone(&placement.key), collection.uuid()));
-        }
-        owned.sort();
-        let (key, uuid) = key.ok_or("there is no key")?;
-        whole(&key, &owned)?;
-        agrees(&config, &said, (&key, &uuid))
+        ALL.iter().try_for_each(|ns| is_settled(world, ns))
     }
+}
+
+/// Compares what the shards own of a collection, if that has changed since.
+fn look_at(world: &World, ns: &str, seen: &mut [Option<Arc<Placement>>; SHARDS]) -> Found {
+    let now: Vec<_> = (1..=SHARDS).map(|s| placement(world, ns, s)).collect();
+    let same = |(a, b): (&Option<Arc<Placement>>, &Option<Arc<Placement>>)| match (a, b) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        (a, b) => a.is_none() && b.is_none(),
+    };
+    if now.iter().zip(&*seen).all(same) {
+        return Ok(());
+    }
+    for (seen, now) in seen.iter_mut().zip(&now) {
+        seen.clone_from(now);
+    }
+    for (i, a) in now.iter().enumerate() {
+        for b in now.iter().skip(i + 1) {
+            let (Some(a), Some(b)) = (a, b) else { continue };
+            for x in writable(a) {
+                if let Some(y) = writable(b).iter().find(|y| overlap(&x, y)) {
+                    return Err(format!("two shards take writes to {x:?} and {y:?} of {ns}"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// See [`Ways::at_the_end`].
+fn is_settled(world: &World, ns: &str) -> Found {
+    let mut owned: Vec<Owned> = Vec::new();
+    let mut said: Vec<(String, Owned)> = Vec::new();
+    let config = world.lock().processes[0].state.clone();
+    let config = config.ok_or("the configuration is not up")?;
+    let mut key = None;
+    for shard in 1..=SHARDS {
+        let state = world.lock().processes[shard].state.clone();
+        let state = state.ok_or_else(|| format!("shard {shard} is not up"))?;
+        let collection = state.engine.store.collection(ns);
+        let collection = collection.ok_or_else(|| format!("shard {shard} has no {ns}"))?;
+        let placement = collection.placement();
+        let placement = placement.ok_or_else(|| format!("{ns} is whole on shard {shard}"))?;
+        if placement.moving().is_some() || placement.undecided {
+            return Err(format!(
+                "shard {shard} still moves something: {:?}",
+                placement.to_doc()
+            ));
+        }
+        foreign(&state, &collection, &placement, shard)?;
+        let name = super::cluster::shard_name(shard);
+        said.extend(placement.owned().iter().map(|r| (name.clone(), r.clone())));
+        owned.extend(placement.owned().iter().cloned());
+        key = Some((Arc::clone(&placement.key), collection.uuid()));
+    }
+    owned.sort();
+    let (key, uuid) = key.ok_or("there is no key")?;
+    whole(&key, &owned)?;
+    agrees(&config, &said, (&key, &uuid))
 }
 
 /// These ranges, which are sorted, are all keys, and each key once.
@@ -125,15 +134,20 @@ fn whole(key: &ShardKey, ranges: &[Owned]) -> Found {
 
 /// Nothing is frozen any more.
 pub fn thaw(state: &ServerState) {
-    let Some(collection) = collection(state) else {
-        return;
-    };
+    for ns in ALL {
+        if let Some(collection) = state.engine.store.collection(ns) {
+            thaw_one(state, &collection);
+        }
+    }
+}
+
+fn thaw_one(state: &ServerState, collection: &Arc<Collection>) {
     let is_frozen = |p: &Placement| p.moving().is_some_and(|m| !m.arrives);
     if collection.placement().is_some_and(|p| is_frozen(&p)) {
         let thawed = state
             .engine
             .store
-            .place(&collection, &NeverInterrupted, |held| {
+            .place(collection, &NeverInterrupted, |held| {
                 Ok(held.map(|held| held.still()))
             });
         // The member may fall meanwhile.
