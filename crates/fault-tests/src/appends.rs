@@ -57,6 +57,11 @@ impl Shared {
         }
     }
 
+    /// The number that the next append gets: says when something else happened, compared with appends.
+    pub fn number(&self) -> i64 {
+        self.numbers.load(SeqCst)
+    }
+
     /// Runs transactions as client number `i` until it is told to end, and returns them.
     ///
     /// # Panics

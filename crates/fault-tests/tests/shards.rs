@@ -13,6 +13,7 @@ use fault_tests::{DB, Rng, long, seed};
 use muniment_value::{DocBuf, array, doc};
 use muniment_wire::Connection;
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,8 +24,34 @@ const CLIENTS: u64 = 3;
 /// The time in which a cluster that nothing happens to any more has to have settled.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What happened, each with the number of the next append.
+struct Trace<'t> {
+    appends: &'t Shared,
+    lines: Mutex<Vec<(i64, String)>>,
+    begin: Instant,
+}
+
+impl Trace<'_> {
+    fn note(&self, what: String) {
+        let line = format!("{:8.3} {what}", self.begin.elapsed().as_secs_f64());
+        let number = self.appends.number();
+        self.lines.lock().unwrap().push((number, line));
+    }
+
+    /// What happened while these numbers were appended, or shortly before or after.
+    fn around(&self, (low, high): (i64, i64)) -> String {
+        const NEAR: i64 = 500;
+        let lines = self.lines.lock().unwrap();
+        let near = |n: i64| n + NEAR >= low && n <= high + NEAR;
+        let near = lines.iter().filter(|(n, _)| near(*n));
+        let near = near.map(|(n, line)| format!("before {n}: {line}\n"));
+        near.collect()
+    }
+}
+
 /// Moves chunks of both collections, and splits and joins them, until `registers` stops. Counts moves.
-fn moves(address: &Address, registers: &Registers, seed: u64, moved: &AtomicUsize) {
+fn moves(trace: &Trace<'_>, registers: &Registers, seed: u64, moved: &AtomicUsize) {
+    let address = &trace.appends.address;
     let (mut rng, mut turn) = (Rng::new(seed ^ 0x30), 0);
     while !registers.stop.load(SeqCst) {
         turn += 1;
@@ -38,14 +65,20 @@ fn moves(address: &Address, registers: &Registers, seed: u64, moved: &AtomicUsiz
         c.set_timeout(Some(Duration::from_secs(30))).unwrap();
         // What fails was hit by a fault: another router goes on.
         while !registers.stop.load(SeqCst) {
-            if step(&mut c, &mut rng, moved).is_err() {
+            if let Err(e) = step(&mut c, &mut rng, moved, trace) {
+                trace.note(format!("router {}: {e}", turn % 2));
                 break;
             }
         }
     }
 }
 
-fn step(c: &mut Connection, rng: &mut Rng, moved: &AtomicUsize) -> muniment_value::Result<()> {
+fn step(
+    c: &mut Connection,
+    rng: &mut Rng,
+    moved: &AtomicUsize,
+    trace: &Trace<'_>,
+) -> muniment_value::Result<()> {
     let ns = format!("{DB}.{}", ["registers", "lists"][rng.below(2) as usize]);
     let all = c.find_all(
         "config",
@@ -66,7 +99,10 @@ fn step(c: &mut Connection, rng: &mut Rng, moved: &AtomicUsize) -> muniment_valu
     let to = ["s0", "s1"][rng.below(2) as usize];
     if chunk.get_str("shard") != Some(to) {
         let to_it = doc! { "moveChunk": &*ns, "bounds": bounds, "to": to };
+        let what = to_it.as_doc().to_display();
+        trace.note(format!("begins {what}"));
         c.command("admin", &to_it)?;
+        trace.note(format!("has ended {what}"));
         moved.fetch_add(1, SeqCst);
     }
     Ok(())
@@ -83,7 +119,7 @@ fn server(cluster: &mut Cluster, n: usize) -> &mut Server {
 fn misfortunes(
     cluster: &mut Cluster,
     network: &mut Network,
-    address: &Address,
+    trace: &Trace<'_>,
     rng: &mut Rng,
     until: Instant,
 ) -> BTreeMap<&'static str, usize> {
@@ -96,6 +132,7 @@ fn misfortunes(
         pause(rng, 300, 1500);
         let any = rng.below(network.places() as u64) as usize;
         let cut = [Cut::Both, Cut::Out, Cut::In][rng.below(3) as usize];
+        trace.note(format!("something befalls {any}"));
         let name = match rng.below(8) {
             0 | 1 => {
                 server(cluster, any).kill9();
@@ -142,8 +179,9 @@ fn misfortunes(
             }
         };
         for (i, router) in cluster.routers.iter().enumerate() {
-            address.set_one(i, router.address());
+            trace.appends.address.set_one(i, router.address());
         }
+        trace.note(format!("over: {name} {any} {cut:?}"));
         *count.entry(name).or_default() += 1;
     }
     count
@@ -184,25 +222,24 @@ fn shards_are_linearizable_and_isolated_whatever_happens() {
     let routers = cluster.routers.iter().map(|r| r.address()).collect();
     let appends = Shared::new(Address::of_set(routers), Manner::Shards);
     let (registers, moved) = (Registers::new(), AtomicUsize::new(0));
+    let trace = Trace {
+        appends: &appends,
+        lines: Mutex::default(),
+        begin: Instant::now(),
+    };
     let (transactions, operations, what) = thread::scope(|s| {
         let _guard = appends.address.guard();
-        let (appends, registers, moved) = (&appends, &registers, &moved);
+        let (appends, registers, moved, trace) = (&appends, &registers, &moved, &trace);
         let lists: Vec<_> = (0..CLIENTS)
             .map(|i| s.spawn(move || appends.run(i, seed)))
             .collect();
         let single: Vec<_> = (0..CLIENTS)
             .map(|i| s.spawn(move || registers.run(&appends.address, i, seed)))
             .collect();
-        s.spawn(move || moves(&appends.address, registers, seed, moved));
+        s.spawn(move || moves(trace, registers, seed, moved));
         let until = Instant::now() + time;
         let mut rng = Rng::new(seed);
-        let what = misfortunes(
-            &mut cluster,
-            &mut network,
-            &appends.address,
-            &mut rng,
-            until,
-        );
+        let what = misfortunes(&mut cluster, &mut network, trace, &mut rng, until);
         appends.stop.store(true, SeqCst);
         registers.stop.store(true, SeqCst);
         let transactions: Vec<_> = lists.into_iter().flat_map(|c| c.join().unwrap()).collect();
@@ -221,7 +258,15 @@ fn shards_are_linearizable_and_isolated_whatever_happens() {
         found.registers,
         verdict.write_skews,
     );
-    assert!(verdict.anomalies.is_empty(), "{:#?}", verdict.anomalies);
+    if !verdict.anomalies.is_empty() {
+        let lost = verdict.anomalies.iter().filter_map(|a| {
+            let number = a.strip_prefix("lost: ")?.split(' ').next()?;
+            number.parse::<i64>().ok()
+        });
+        let low = lost.clone().min().unwrap_or(0);
+        println!("{}", trace.around((low, lost.max().unwrap_or(i64::MAX))));
+        panic!("{:#?}", verdict.anomalies);
+    }
     assert!(found.wrong.is_empty(), "{}", found.wrong.join("\n"));
     assert!(verdict.committed > 50, "{}", verdict.committed);
     assert!(found.registers > 2, "{}", found.registers);

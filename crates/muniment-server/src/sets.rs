@@ -466,6 +466,11 @@ impl SetPool {
         format!("{}/{}", self.name, self.known.lock().hosts.join(","))
     }
 
+    /// The newest time of the set's log that a member has told.
+    pub fn told(&self) -> Timestamp {
+        Timestamp(self.told.load(Relaxed))
+    }
+
     /// Whether the set's log has come to this time, as a member has told.
     pub fn has_told(&self, time: Timestamp) -> bool {
         self.told.load(Relaxed) >= time.0

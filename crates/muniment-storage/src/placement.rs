@@ -43,6 +43,8 @@ pub struct Moving {
     pub arrives: bool,
     /// Of an arriving one: everything that there was on the shard that gives it has arrived.
     pub complete: bool,
+    /// The time from which on the router that moves has had the right to: see [`Placement::by_right`].
+    pub right: Timestamp,
 }
 
 /// A range that was gained or lost.
@@ -412,6 +414,16 @@ impl Placement {
         Ok(next)
     }
 
+    /// The same, with the time from which on the router that moves has had the right to. One whose right is older cannot
+    /// end the move, however late its message comes.
+    #[must_use]
+    pub fn by_right(mut self, right: Timestamp) -> Placement {
+        if let Some(moving) = &mut self.moving {
+            moving.right = moving.right.max(right);
+        }
+        self
+    }
+
     fn free(&self, id: [u8; 16], range: Owned, arrives: bool) -> Result<Moving> {
         let other = self
             .moving
@@ -428,6 +440,7 @@ impl Placement {
             range,
             arrives,
             complete: false,
+            right: Timestamp::default(),
         })
     }
 
@@ -514,6 +527,7 @@ impl Placement {
                 "arrives": m.arrives,
             };
             moving.append_some("complete", m.complete.then_some(true));
+            moving.append_some("right", some(m.right));
             d.append("moving", moving);
         }
         if !self.changes.is_empty() {
@@ -589,6 +603,10 @@ impl Moving {
             range: ranges::of_array(d.get_array("range")?)?.pop()?,
             arrives: d.get("arrives")?.as_bool()?,
             complete: d.get("complete").is_some_and(|v| v.truthy()),
+            right: match d.get("right") {
+                Some(Value::Timestamp { t, i }) => Timestamp::new(t, i),
+                _ => Timestamp::default(),
+            },
         })
     }
 }

@@ -12,6 +12,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: &[
         req("uuid", Types::BINARY),
         req("id", Types::BINARY),
+        opt("right", Types::TIMESTAMP),
         opt("range", Types::ARRAY),
     ],
     run: moving::donor::give,

@@ -16,9 +16,10 @@ use std::sync::atomic::Ordering::SeqCst;
 
 /// The command. Each of its forms may be repeated: it then finds done what it was to do.
 ///
-/// - `{_shardPlace, uuid, options?, placement, move?, home?}`: this is what the shard owns. If the collection has another
-///   name, it takes the place of the one with this name. With `options`, it is made if it is not there. `home` says that
-///   this shard holds the database. A range that moves goes on doing so, unless the version is newer or `move` names the move.
+/// - `{_shardPlace, uuid, options?, placement, move?, right?, home?}`: this is what the shard owns. If the collection has
+///   another name, it takes the place of the one with this name. With `options`, it is made if it is not there. `home` says
+///   that this shard holds the database. A range that moves goes on doing so, unless the version is newer or `move` names
+///   the move; `right`, the time of the router's right to change the collection, must not be older than that of the move.
 /// - `{_shardPlace, uuid, ends: <timestamp>, drops, idle}`: the generation of that time has ended here. The collection
 ///   is dropped, or is not sharded any more. With `idle`, only if the shard owns nothing of it.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -33,6 +34,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
         opt("options", Types::OBJECT),
         opt("placement", Types::OBJECT),
         opt("move", Types::BINARY),
+        opt("right", Types::TIMESTAMP),
         opt("ends", Types::TIMESTAMP),
         opt("drops", Types::BOOL),
         opt("idle", Types::BOOL),
@@ -62,7 +64,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let stored = cx.args.doc("placement").unwrap_or(Doc::EMPTY);
     let placement = Placement::parse(stored)?;
     let ends = match cx.args.get("move") {
-        Some(id) => Some(uuid("_shardPlace", "move", id)?),
+        Some(id) => Some((uuid("_shardPlace", "move", id)?, right_given(cx))),
         None => None,
     };
     let held = there
@@ -250,6 +252,14 @@ fn made(
     })
 }
 
+/// The time of the right of the router that ends a move. One that names its own move needs none.
+fn right_given(cx: &CommandContext<'_>) -> Timestamp {
+    match cx.args.get("right") {
+        None => Timestamp::new(u32::MAX, u32::MAX),
+        _ => crate::moving::right_of(cx),
+    }
+}
+
 /// Refuses a placement that is older than what the shard has, and one that would end a move of which the router does not
 /// know. What is undecided may be changed by the router that is at work on it.
 ///
@@ -259,14 +269,16 @@ fn check_not_newer(
     ns: &str,
     (uuid, held): ([u8; 16], &Placement),
     told: &Placement,
-    ends: Option<[u8; 16]>,
+    ends: Option<([u8; 16], Timestamp)>,
 ) -> Result<()> {
     // A shard that gives its last range away goes back to the version 0, so the time of the change counts first.
     let age = |p: &Placement| (p.timestamp, p.changed(), p.version);
     let shards = held.undecided && held.moving().is_none();
     let moves = held.moving().filter(|_| age(told) == age(held));
     let why = match moves {
-        Some(m) if ends != Some(m.id) => "a range moves".to_string(),
+        Some(m) if ends.is_none_or(|(id, right)| id != m.id || right < m.right) => {
+            "a range moves".to_string()
+        }
         _ if held.timestamp > told.timestamp || (age(held) > age(told) && !shards) => {
             format!("the shard has the version {} already", held.version)
         }

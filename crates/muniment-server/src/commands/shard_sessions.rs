@@ -13,6 +13,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
         req("uuid", Types::BINARY),
         opt("range", Types::ARRAY),
         opt("after", Types::BINARY),
+        opt("least", Types::TIMESTAMP),
     ],
     run: moving::donor::sessions,
     ..CommandSpec::between_members()

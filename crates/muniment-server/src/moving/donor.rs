@@ -1,6 +1,6 @@
 //! The shard that gives a range.
 
-use super::{PATIENCE, RECORD_KEYS, id_of, moved, place, plain_binary, range_of};
+use super::{PATIENCE, RECORD_KEYS, id_of, moved, place, plain_binary, range_of, right_of};
 use crate::context::CommandContext;
 use crate::distributed::durable;
 use muniment_member::{times_of, timestamp};
@@ -30,13 +30,8 @@ struct Asked {
 impl Asked {
     /// With `least`, the view is of this time at least.
     fn of(cx: &CommandContext<'_>, key: &ShardKey) -> Result<Asked> {
+        come_to_least(cx)?;
         let store = &cx.engine().store;
-        if let Some(least) = cx.args.get("least").map(times_of) {
-            if least > store.visible() {
-                store.commit_nothing(&**cx.op)?;
-            }
-            store.wait_for_majority(least, &**cx.op)?;
-        }
         let view = store.majority_snapshot()?;
         let view = view.unwrap_or_else(|| store.snapshot());
         Ok(match cx.args.array("range") {
@@ -50,6 +45,19 @@ impl Asked {
             },
         })
     }
+}
+
+/// Waits until the majority has come to the time `least`, if the command names one: a member that led before, and does not
+/// know yet that it leads no more, never comes to what another one has told.
+fn come_to_least(cx: &CommandContext<'_>) -> Result<()> {
+    let store = &cx.engine().store;
+    let Some(least) = cx.args.get("least").map(times_of) else {
+        return Ok(());
+    };
+    if least > store.visible() {
+        store.commit_nothing(&**cx.op)?;
+    }
+    store.wait_for_majority(least, &**cx.op)
 }
 
 /// `_shardRows`: the rows that are [`Asked`] for after a place, as far as one reply has room: `docs`, `at` (the time of
@@ -196,9 +204,12 @@ pub fn changes(cx: &mut CommandContext<'_>) -> Result<()> {
         found.add(&within, id.as_doc().unwrap_or(Doc::EMPTY))?;
         answered += 1;
     }
+    // A reader of the log that has nothing more for now has perhaps not come to the view's time.
+    let mut ends = false;
     while let Some(entry) = entries.next()? {
         cx.op.check()?;
         if entry.at > view.timestamp() {
+            ends = true;
             break;
         }
         for op in &entry.ops {
@@ -218,22 +229,21 @@ pub fn changes(cx: &mut CommandContext<'_>) -> Result<()> {
         }
         if found.is_full() {
             (until, more) = (entry.at, entry.at < view.timestamp());
+            ends = true;
             break;
         }
     }
-    let keys = found
-        .sessions
-        .iter()
-        .filter_map(|b| SessionKey::from_bytes(b));
-    let told = keys.map(|key| session_of(store, &key));
-    let told = told.collect::<Result<Vec<_>>>()?;
+    let read = entries.position();
+    if !ends && read < until {
+        (until, more) = (read, true);
+    }
+    let sessions = sessions_of(store, &found.sessions)?;
     cx.reply.field("docs", found.docs);
     if measured {
         cx.reply.field(RECORD_KEYS, found.keys);
     }
     cx.reply.field("gone", found.gone);
-    cx.reply
-        .field("sessions", told.into_iter().flatten().collect::<ArrayBuf>());
+    cx.reply.field("sessions", sessions);
     cx.reply.field("told", answered);
     cx.reply.field("until", timestamp(until));
     cx.reply.field("more", more);
@@ -251,6 +261,14 @@ fn id_in(what: &What) -> Option<DocBuf> {
         What::Update { id, .. } | What::Delete { id } => Some(muniment_exec::id_doc(id)),
         What::Note { .. } => None,
     }
+}
+
+/// What these sessions remember of retryable writes.
+fn sessions_of(store: &Store, sessions: &BTreeSet<[u8; 48]>) -> Result<ArrayBuf> {
+    let keys = sessions.iter().filter_map(|b| SessionKey::from_bytes(b));
+    let told = keys.map(|key| session_of(store, &key));
+    let told = told.collect::<Result<Vec<_>>>()?;
+    Ok(told.into_iter().flatten().collect())
 }
 
 /// What a session remembers of retryable writes: `{key, record}`.
@@ -283,6 +301,7 @@ pub fn sessions(cx: &mut CommandContext<'_>) -> Result<()> {
         _ => None,
     };
     let store = &cx.engine().store;
+    come_to_least(cx)?;
     let keys = store.session_keys(after.as_ref(), SESSIONS, &**cx.op)?;
     let mut sessions = ArrayBuf::new();
     let mut bytes = 0;
@@ -317,6 +336,7 @@ pub fn give(cx: &mut CommandContext<'_>) -> Result<()> {
     let id = id_of(cx)?;
     let range = cx.args.array("range").map(|r| range_of(Some(r)));
     let range = range.transpose()?;
+    let right = right_of(cx);
     let store = &cx.engine().store;
     place((store, cx.op), &collection, PATIENCE, |held| {
         let held = held.ok_or_else(|| Error::internal("a range of a whole collection"))?;
@@ -324,9 +344,10 @@ pub fn give(cx: &mut CommandContext<'_>) -> Result<()> {
             return Ok(Some(held.clone()));
         }
         match range {
-            Some(range) => held.giving(id, range).map(Some),
-            None => held.giving_all(id).map(Some),
+            Some(range) => held.giving(id, range),
+            None => held.giving_all(id),
         }
+        .map(|next| Some(next.by_right(right)))
     })?;
     cx.server.moving.figures.given.fetch_add(1, Relaxed);
     durable(cx.server, cx.op)?;

@@ -135,6 +135,14 @@ pub fn next_of(reply: Doc<'_>) -> Option<Vec<u8>> {
     }
 }
 
+/// The time from which on the router that sends a step has had the right to change the collection.
+pub fn right_of(cx: &CommandContext<'_>) -> muniment_shard::Timestamp {
+    match cx.args.get("right") {
+        Some(Value::Timestamp { t, i }) => muniment_shard::Timestamp::new(t, i),
+        _ => muniment_shard::Timestamp::default(),
+    }
+}
+
 /// The id of the move that a step names.
 ///
 /// # Errors

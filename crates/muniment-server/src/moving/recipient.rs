@@ -12,6 +12,7 @@ use super::donor::is_of;
 use super::stage::stage;
 use super::{
     PATIENCE, clean, id_of, measurements, moved, next_of, plain_binary, range_of, range_to,
+    right_of,
 };
 use crate::context::CommandContext;
 use crate::distributed::durable;
@@ -105,7 +106,9 @@ impl Step<'_> {
         self.collection.asked_again(usize::MAX);
         let placed = self.place(|held| {
             let held = held.ok_or_else(|| Error::internal("a range of a whole collection"))?;
-            held.receiving(self.id, range).map(Some)
+            let right = right_of(self.cx);
+            held.receiving(self.id, range)
+                .map(|next| Some(next.by_right(right)))
         });
         match placed {
             Err(e) if e.code() == Code::LockTimeout => Ok(doc! { "ready": false }),
@@ -193,6 +196,8 @@ impl Step<'_> {
             Phase::Rows(after) => {
                 let mut more = DocBuf::new();
                 more.append_some("after", after.as_deref().map(plain_binary));
+                // Changes are asked for from the first reply's time on, so no later one may be of an earlier time.
+                more.append_some("least", arrival.until.map(timestamp));
                 let reply = self.ask(arrival, "_shardRows", more)?;
                 let reply = reply.as_doc();
                 // Later views are of later times, so what changes from here on will be told again.
@@ -207,6 +212,7 @@ impl Step<'_> {
             Phase::Sessions(after) => {
                 let mut more = DocBuf::new();
                 more.append_some("after", after.as_deref().map(plain_binary));
+                more.append_some("least", arrival.until.map(timestamp));
                 let reply = self.ask(arrival, "_shardSessions", more)?;
                 self.remember(reply.as_doc())?;
                 arrival.phase = match next_of(reply.as_doc()) {

@@ -3,7 +3,9 @@
 use super::forward::{Own, ask_own_of_all};
 use super::{Reach, Router};
 use crate::read_preference::{Mode, ReadPreference};
+use muniment_member::timestamp;
 use muniment_op::Interrupt;
+use muniment_storage::Timestamp;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Error, Result, array, doc};
 use muniment_wire::client::check_ok;
 
@@ -87,10 +89,21 @@ pub fn read_after(
     sort.append(by, 1);
     let find = doc! {
         "find": collection, "filter": filter, "sort": sort,
-        "readConcern": doc! { "level": "majority" }, "limit": most as i64, "batchSize": most as i64,
+        "readConcern": concern(router, reach), "limit": most as i64, "batchSize": most as i64,
         "singleBatch": true, "$readPreference": doc! { "mode": "primaryPreferred" },
     };
     first_batch(on, router, &find, reach).map(|(found, _)| found)
+}
+
+/// What a primary tells is not older than anything that this router was told before: one that leads no more and does not
+/// know it yet never comes to that time.
+fn concern(router: &Router, reach: Reach<'_>) -> DocBuf {
+    let mut concern = doc! { "level": "majority" };
+    let told = router.config.told();
+    if told > Timestamp::ZERO && matches!(reach, Reach::Primary) {
+        concern.append("afterClusterTime", timestamp(told));
+    }
+    concern
 }
 
 /// So many documents may a pipeline give.
@@ -108,7 +121,7 @@ pub fn aggregated(
 ) -> Result<Vec<DocBuf>> {
     let aggregate = doc! {
         "aggregate": collection, "pipeline": pipeline, "cursor": doc! { "batchSize": MOST },
-        "readConcern": doc! { "level": "majority" },
+        "readConcern": concern(router, Reach::Primary),
     };
     let (found, more) = first_batch(on, router, &aggregate, Reach::Primary)?;
     match more {

@@ -364,9 +364,11 @@ pub fn delete(on: &dyn Interrupt, router: &Router, from: &str, filter: DocBuf) -
         "writeConcern": doc! { "w": "majority" },
     };
     let reply = run(on, router, &router.config, "config", &command, true)?;
-    Ok(reply
-        .as_doc()
-        .get("n")
-        .and_then(|v| v.as_i64_exact())
-        .unwrap_or(0))
+    let reply = reply.as_doc();
+    let errors = reply.get_array("writeErrors").unwrap_or(Doc::EMPTY);
+    if let Some(e) = errors.values().next().and_then(|v| v.as_doc()) {
+        let code = muniment_wire::client::code_of(e).unwrap_or(Code::UnknownError);
+        return Err(Error::new(code, e.get_str("errmsg").unwrap_or_default()));
+    }
+    Ok(reply.get("n").and_then(|v| v.as_i64_exact()).unwrap_or(0))
 }

@@ -16,7 +16,7 @@
 
 use super::chunks::{Change, Why, between, move_of, note, replace, split_of, with_lease};
 use super::lease::Lease;
-use super::place::{Stored, agree, all_agree, placed, retell, stored};
+use super::place::{Ends, Stored, agree, all_agree, placed, retell, stored};
 use super::settle;
 use crate::context::CommandContext;
 use crate::moving::range_to;
@@ -32,7 +32,7 @@ use std::time::Duration;
 
 /// How often the donor is asked to give the range away, and the recipient to take it, while transactions use the
 /// collection.
-const ATTEMPTS: usize = 20;
+const ATTEMPTS: u8 = 20;
 /// So long the recipient is asked to let a range arrive while transactions use the collection there.
 const BEGIN: Duration = Duration::from_secs(15);
 
@@ -124,9 +124,9 @@ impl Move<'_> {
     fn run(&self) -> Result<()> {
         let held = self.prepare()?;
         self.note("moveChunk.start");
-        let mut frozen = false;
+        let mut frozen = None;
         match self.copy(&held, &mut frozen) {
-            Ok(at) => self.decide(at),
+            Ok(at) => self.decide(at, frozen),
             Err(e) => {
                 self.undo(frozen);
                 self.note("moveChunk.error");
@@ -141,7 +141,10 @@ impl Move<'_> {
         let mut body = DocBuf::new();
         body.append(command, self.known.name());
         body.append("uuid", uuid_value(&uuid));
-        body.append("id", uuid_value(&self.id));
+        if more.as_doc().get("id").is_none() {
+            body.append("id", uuid_value(&self.id));
+        }
+        body.append("right", self.lease.at.to_value());
         for e in more.as_doc() {
             body.append_elem(e);
         }
@@ -172,12 +175,15 @@ impl Move<'_> {
                 format!("the shard that owns the range does not have {ns}"),
             )
         })?;
-        agree(cx, router, self.known, (&self.donor, Some(self.from)), None)?;
+        let right = self.lease.at;
+        let donor = (&*self.donor, Some(self.from));
+        agree(cx, router, self.known, donor, (None, right))?;
         // Each shard has to note the time of each change of its ranges, so it must know of the last one before the next.
-        all_agree(cx, router, self.known, &[&self.donor, &self.recipient])?;
+        let others = [&*self.donor, &*self.recipient];
+        all_agree(cx, router, self.known, (&others, right))?;
         let place = self.known.table.shard_named(self.request.to);
         let recipient = (&*self.recipient, place);
-        agree(cx, router, self.known, recipient, Some(&held))?;
+        agree(cx, router, self.known, recipient, (Some(&held), right))?;
         if place.is_some_and(|place| self.known.table.ranges_on(place) > 0) {
             // It is told of changes of indexes, so what differs may just be changing.
             return Ok(held);
@@ -203,8 +209,9 @@ impl Move<'_> {
         Ok(held)
     }
 
-    /// Copies the range, with the donor frozen in the end; the time from which on it is the recipient's.
-    fn copy(&self, held: &Stored, frozen: &mut bool) -> Result<Timestamp> {
+    /// Copies the range, with the donor frozen in the end, under the id that is `frozen`; the time from which on it is the
+    /// recipient's.
+    fn copy(&self, held: &Stored, frozen: &mut Option<[u8; 16]>) -> Result<Timestamp> {
         let until = muniment_op::now() + BEGIN;
         let begin = || doc! { "range": range_to(&self.range), "from": self.donor.text() };
         while !is(&self.receive("begin", begin())?, "ready") {
@@ -218,26 +225,27 @@ impl Move<'_> {
             }
         }
         self.cx.at_step("afterBegin")?;
-        for attempt in 1.. {
+        for attempt in 1_u8.. {
             while !is(&self.receive("copy", DocBuf::new())?, "caughtUp") {}
             self.cx.at_step("afterCopy")?;
-            match self.freeze(held, frozen) {
+            // A message that ends one attempt, and comes late, must not end a later one.
+            let mut id = self.id;
+            id[15] = attempt;
+            *frozen = Some(id);
+            match self.freeze(held, &id) {
                 Err(e) if e.code() == Code::LockTimeout && attempt < ATTEMPTS => {}
                 other => return other,
             }
             // What could not be finished must not keep others waiting.
-            if *frozen {
-                self.thaw()?;
-            }
+            self.thaw(&id)?;
         }
         Err(Error::internal("a move has no end"))
     }
 
     /// Has the donor take no more writes to the range, and the recipient copy the rest.
-    fn freeze(&self, held: &Stored, frozen: &mut bool) -> Result<Timestamp> {
+    fn freeze(&self, held: &Stored, id: &[u8; 16]) -> Result<Timestamp> {
         self.lease.renew(self.cx, self.router)?;
-        *frozen = true;
-        let range = doc! { "range": range_to(&self.range) };
+        let range = doc! { "range": range_to(&self.range), "id": uuid_value(id) };
         let given = time_of(&self.ask(&self.donor, "_shardGive", range)?)?;
         self.cx.at_step("afterGive")?;
         let now = stored(self.cx, self.router, &self.donor, self.known.ns())?;
@@ -254,15 +262,19 @@ impl Move<'_> {
     }
 
     /// Has the donor take writes to the range again.
-    fn thaw(&self) -> Result<()> {
+    fn thaw(&self, id: &[u8; 16]) -> Result<()> {
         let of = (self.known.ns(), &self.known.collection.generation.uuid);
         let placement = placed(self.known, Some(self.from))?;
-        let ends = Some(uuid_value(&self.id));
-        retell(self.cx, self.router, &self.donor, of, (placement, ends))
+        let ends = Ends {
+            id: uuid_value(id),
+            right: None,
+        };
+        let told = (placement, Some(ends));
+        retell(self.cx, self.router, &self.donor, of, told)
     }
 
     /// Has the configuration decide.
-    fn decide(&self, at: Timestamp) -> Result<()> {
+    fn decide(&self, at: Timestamp, frozen: Option<[u8; 16]>) -> Result<()> {
         let (cx, router, key) = (self.cx, self.router, &self.known.key);
         let bounds = (self.request.min.as_slice(), self.request.max.as_slice());
         let decided = between(&**cx.op, router, self.known, bounds).and_then(|chunks| {
@@ -303,19 +315,20 @@ impl Move<'_> {
                 let _ = settle::settle(cx, router, self.known.ns(), Doc::EMPTY);
                 Ok(())
             }
-            (false, Ok(_)) => {
-                self.undo(true);
+            // The right was still there, so the configuration has not decided, and never will.
+            (false, Ok(true)) => {
+                self.undo(frozen);
                 Err(e)
             }
             // It is not known. The next router that meets the shards ends it.
-            (false, Err(_)) => Err(e),
+            (false, Ok(false) | Err(_)) => Err(e),
         }
     }
 
     /// Ends the move on both shards. If that fails, the next router that meets them does it.
-    fn undo(&self, frozen: bool) {
-        if frozen {
-            drop(self.thaw());
+    fn undo(&self, frozen: Option<[u8; 16]>) {
+        if let Some(id) = frozen {
+            drop(self.thaw(&id));
         }
         let abort = doc! { "step": "abort" };
         drop(self.ask(&self.recipient, "_shardReceive", abort));

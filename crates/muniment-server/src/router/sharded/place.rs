@@ -194,8 +194,26 @@ pub struct Told<'t> {
     pub stored: &'t Stored,
     /// What the shard owns.
     pub placement: Placement,
-    /// The id of a move that ends with this, although the version is not newer.
-    pub ends: Option<Value<'t>>,
+    /// The move that ends with this, although the version is not newer.
+    pub ends: Option<Ends<'t>>,
+}
+
+/// A move that is to end on a shard.
+#[derive(Clone, Copy)]
+pub struct Ends<'t> {
+    /// Its id.
+    pub id: Value<'t>,
+    /// The time from which on this router has had the right to change the collection. The move goes on if its router got
+    /// the right later: this one has lost it then, or its message comes late. `None` for the router's own move, of which
+    /// nobody else knows the id.
+    pub right: Option<Timestamp>,
+}
+
+/// Puts it into a message.
+fn put_ends(place: &mut DocBuf, ends: Option<Ends<'_>>) {
+    place.append_some("move", ends.map(|ends| ends.id));
+    let right = ends.and_then(|ends| ends.right);
+    place.append_some("right", right.map(|right| right.to_value()));
 }
 
 /// Tells a shard what it owns, and makes the collection and its indexes there.
@@ -213,7 +231,7 @@ pub fn tell(
         "_shardPlace": name, "uuid": uuid_value(&told.stored.uuid), "options": &told.stored.options,
         "placement": told.placement.to_doc(), "writeConcern": doc! { "w": "majority" },
     };
-    place.append_some("move", told.ends);
+    put_ends(&mut place, told.ends);
     run(&**cx.op, router, set, db, &place, true)?;
     if told.stored.indexes.is_empty() {
         return Ok(());
@@ -244,14 +262,14 @@ pub fn retell(
     router: &Router,
     set: &SetPool,
     (ns, uuid): (&str, &[u8; 16]),
-    (placement, ends): (Placement, Option<Value<'_>>),
+    (placement, ends): (Placement, Option<Ends<'_>>),
 ) -> Result<()> {
     let (db, name) = ns.split_once('.').unwrap_or_default();
     let mut place = doc! {
         "_shardPlace": name, "uuid": uuid_value(uuid), "placement": placement.to_doc(),
         "writeConcern": doc! { "w": "majority" },
     };
-    place.append_some("move", ends);
+    put_ends(&mut place, ends);
     run(&**cx.op, router, set, db, &place, true).map(drop)
 }
 
@@ -281,8 +299,8 @@ pub fn retell_soon(
     }
 }
 
-/// Tells a shard what the configuration says, and ends what moves there. The set's place in the table is given with it.
-/// If the collection is not there, it is made as it is elsewhere.
+/// Tells a shard what the configuration says, and ends what moves there by an older right than this router's. The set's
+/// place in the table is given with it. If the collection is not there, it is made as it is elsewhere.
 ///
 /// # Errors
 /// Those of [`tell`] and [`retell`].
@@ -291,7 +309,7 @@ pub fn agree(
     router: &Router,
     known: &Known,
     (set, shard): (&SetPool, Option<usize>),
-    made_as: Option<&Stored>,
+    (made_as, right): (Option<&Stored>, Timestamp),
 ) -> Result<()> {
     let told = |ends| -> Result<()> {
         let placement = placed(known, shard)?;
@@ -309,7 +327,10 @@ pub fn agree(
     };
     match told(None) {
         Err(e) if is_stale(&e) => match e.extra().as_doc().get("moving") {
-            Some(moving) => told(Some(moving)),
+            Some(id) => told(Some(Ends {
+                id,
+                right: Some(right),
+            })),
             None => Err(e),
         },
         other => other,
@@ -324,14 +345,14 @@ pub fn all_agree(
     cx: &CommandContext<'_>,
     router: &Router,
     known: &Known,
-    but_for: &[&SetPool],
+    (but_for, right): (&[&SetPool], Timestamp),
 ) -> Result<()> {
     for (name, set) in router.catalog.shards(&**cx.op, router)? {
         if but_for.iter().any(|other| other.name == set.name) {
             continue;
         }
         let place = known.table.shard_named(&name);
-        match agree(cx, router, known, (&set, place), None) {
+        match agree(cx, router, known, (&set, place), (None, right)) {
             Err(e) if e.code() == Code::NamespaceNotFound => {}
             other => other?,
         }

@@ -69,7 +69,7 @@ pub fn refine(
                 known,
                 key,
             };
-            all_agree(cx, router, known, &[])?;
+            all_agree(cx, router, known, (&[], lease.at))?;
             this.check_indexes(keeps_unique && known.collection.unique)?;
             let details = doc! { "oldKey": known.key.pattern(), "newKey": key.pattern() };
             note(cx, router, ("refineCollectionShardKey.start", ns), &details);

@@ -14,7 +14,7 @@
 
 use super::is_stale;
 use super::lease::Lease;
-use super::place::{Stored, Told, end, no_series, of_table, placed, retell, stored, tell};
+use super::place::{Ends, Stored, Told, end, no_series, of_table, placed, retell, stored, tell};
 use super::renamed::finish_rename;
 use super::reshard::operation::settle_all;
 use super::settle::settle;
@@ -283,7 +283,11 @@ impl Rename<'_> {
             let told = |ends| retell(cx, router, &set, of, (placement.clone(), ends));
             let done = match told(None) {
                 Err(e) if is_stale(&e) && waits => match e.extra().as_doc().get("moving") {
-                    Some(moving) => told(Some(moving)),
+                    Some(id) => {
+                        let rights = self.leases.iter().map(|lease| lease.at);
+                        let right = rights.max();
+                        told(Some(Ends { id, right }))
+                    }
                     None => Err(e),
                 },
                 other => other,

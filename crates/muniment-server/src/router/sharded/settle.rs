@@ -4,7 +4,7 @@
 //! router can bring the shards to agree with it: this is done once no router is at work on the collection.
 
 use super::lease::Lease;
-use super::place::{Told, end, homes, placed, retell, stored, tell};
+use super::place::{agree, end, homes, stored};
 use super::renamed::finish_rename;
 use super::reshard::operation::settle_all;
 use super::{is_gone, is_stale};
@@ -51,14 +51,9 @@ fn settled(
         let mut told_all: Vec<String> = Vec::new();
         for (set, shard) in homes {
             told_all.push(set.name.clone());
-            let told = Told {
-                ns,
-                stored: &held,
-                placement: placed(&known, shard)?,
-                ends: why.get("moving"),
-            };
             // A shard that has a newer one knows more than this router.
-            match tell(cx, router, &set, &told) {
+            let made_as = (Some(&held), lease.at);
+            match agree(cx, router, &known, (&set, shard), made_as) {
                 Err(e) if is_stale(&e) || has_another_index(&e) => {}
                 other => other?,
             }
@@ -68,9 +63,7 @@ fn settled(
             if told_all.contains(&set.name) {
                 continue;
             }
-            let of = (ns, &known.collection.generation.uuid);
-            let nothing = (placed(&known, None)?, why.get("moving"));
-            match retell(cx, router, &set, of, nothing) {
+            match agree(cx, router, &known, (&set, None), (None, lease.at)) {
                 Err(e) if is_stale(&e) || e.code() == Code::NamespaceNotFound => {}
                 other => other?,
             }

@@ -135,7 +135,10 @@ impl<'c> Copy<'c> {
         let mut after: Option<Vec<u8>> = None;
         loop {
             // The view has every change of ownership.
-            let mut more = doc! { "least": self.known.changed.to_value() };
+            // Changes are asked for from the first reply's time on, so no later one may be of an earlier time.
+            let least = donor.until.lock().unwrap_or_default();
+            let least = least.max(self.known.changed);
+            let mut more = doc! { "least": least.to_value() };
             more.append_some("after", after.as_deref().map(plain_binary));
             let reply = self.ask(donor, "_shardRows", more)?;
             let reply = reply.as_doc();
@@ -162,6 +165,7 @@ impl<'c> Copy<'c> {
         let mut after: Option<Vec<u8>> = None;
         loop {
             let mut more = DocBuf::new();
+            more.append_some("least", donor.until.lock().map(|at| at.to_value()));
             more.append_some("after", after.as_deref().map(plain_binary));
             let reply = self.ask(donor, "_shardSessions", more)?;
             self.remember(lane, reply.as_doc())?;

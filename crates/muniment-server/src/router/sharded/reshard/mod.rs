@@ -31,7 +31,9 @@ use super::chunks::{known_now, not_sharded, note, with_lease};
 use super::dividing::{ShardRequest, check_collection, has_index, index_of, is_key};
 use super::lease::Lease;
 use super::movement::time_of;
-use super::place::{Stored, Told, all_agree, of_table, placed, retell, stored, tell, tell_streams};
+use super::place::{
+    Ends, Stored, Told, all_agree, of_table, placed, retell, stored, tell, tell_streams,
+};
 use super::shard::write_chunks;
 use crate::context::CommandContext;
 use crate::router::configuration::read;
@@ -112,7 +114,7 @@ pub fn reshard(
     with_lease(cx, router, (request.ns, WHAT), |lease, _| {
         settle_all(cx, router, request.ns)?;
         let known = known_now(cx, router, request.ns)?;
-        all_agree(cx, router, &known, &[])?;
+        all_agree(cx, router, &known, (&[], lease.at))?;
         begin(cx, router, lease, &known, request)
     })
 }
@@ -373,7 +375,7 @@ impl Reshard<'_> {
             self.lease.renew(cx, router)?;
             let give = doc! {
                 "_shardGive": self.known.name(), "uuid": uuid_value(&self.held.uuid),
-                "id": uuid_value(&self.new.uuid),
+                "id": uuid_value(&self.new.uuid), "right": self.lease.at.to_value(),
             };
             let reply = run(&**cx.op, router, set, self.known.db(), &give, true)?;
             least.push(time_of(&reply)?);
@@ -412,13 +414,11 @@ impl Reshard<'_> {
             let set = self.known.set(shard)?;
             let of = (self.known.ns(), &self.held.uuid);
             let placement = placed(self.known, Some(shard))?;
-            retell(
-                cx,
-                router,
-                set,
-                of,
-                (placement, Some(uuid_value(&self.new.uuid))),
-            )?;
+            let ends = Ends {
+                id: uuid_value(&self.new.uuid),
+                right: None,
+            };
+            retell(cx, router, set, of, (placement, Some(ends)))?;
         }
         Ok(())
     }

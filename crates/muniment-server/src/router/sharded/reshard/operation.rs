@@ -9,7 +9,7 @@ use crate::router::forward::run;
 use crate::router::place::set_of;
 use crate::router::sharded::is_stale;
 use crate::router::sharded::lease::delete;
-use crate::router::sharded::place::{Told, end, homes, placed, retell, stored, tell};
+use crate::router::sharded::place::{Ends, Told, end, homes, placed, retell, stored, tell};
 use crate::router::{Known, SetPool};
 use crate::uuid::uuid_value;
 use muniment_shard::{Generation, Timestamp};
@@ -138,7 +138,8 @@ impl Operation {
         if let Some(known) = old {
             for (shard, set) in router.catalog.shards(&**cx.op, router)? {
                 let placement = placed(&known, known.table.shard_named(&shard))?;
-                let ends = Some(uuid_value(&self.new.uuid));
+                let id = uuid_value(&self.new.uuid);
+                let ends = Some(Ends { id, right: None });
                 let of = (self.ns.as_str(), &self.old.uuid);
                 match retell(cx, router, &set, of, (placement, ends)) {
                     Err(e) if is_stale(&e) || e.code() == Code::NamespaceNotFound => {}
