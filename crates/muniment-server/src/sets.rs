@@ -168,6 +168,13 @@ pub struct Outgoing<'m> {
     pub repeatable: bool,
 }
 
+impl Outgoing<'_> {
+    /// Whether it may be sent to another member that leads by then.
+    fn may_move(&self) -> bool {
+        self.repeatable && matches!(self.reach, Reach::Primary)
+    }
+}
+
 /// A message that was sent, or could not be.
 pub struct Sent {
     host: String,
@@ -276,7 +283,7 @@ impl SetPool {
                     continue;
                 }
             };
-            match self.exchange(&host, &mut c, out.message, on) {
+            match self.exchange(&host, &mut c, out, on) {
                 Ok(body) => {
                     if out.message.len().max(body.as_doc().byte_len()) <= LARGE {
                         self.keep(&host, c);
@@ -356,7 +363,7 @@ impl SetPool {
     /// # Errors
     /// As [`SetPool::ask`].
     pub fn receive_reply(&self, mut sent: Sent, on: &dyn Interrupt) -> Result<Reply> {
-        match self.receive(&sent.host, &mut sent.link, on) {
+        match self.receive(&sent.host, &mut sent.link, false, on) {
             Ok(body) => {
                 if body.as_doc().byte_len() <= LARGE {
                     self.keep(&sent.host, sent.link);
@@ -400,7 +407,7 @@ impl SetPool {
         };
         let reply = sent
             .result
-            .and_then(|()| self.receive(&sent.host, &mut sent.link, on));
+            .and_then(|()| self.receive(&sent.host, &mut sent.link, out.may_move(), on));
         let fixed = matches!(out.reach, Reach::Host(_));
         match reply {
             Ok(body) => {
@@ -676,15 +683,16 @@ impl SetPool {
         &self,
         host: &str,
         c: &mut Link,
-        message: &[u8],
+        out: &Outgoing<'_>,
         on: &dyn Interrupt,
     ) -> Result<DocBuf> {
-        c.send(message)?;
-        self.receive(host, c, on)
+        c.send(out.message)?;
+        self.receive(host, c, out.may_move(), on)
     }
 
-    /// Waits for a reply. The connection must not be used again after an error.
-    fn receive(&self, host: &str, c: &mut Link, on: &dyn Interrupt) -> Result<DocBuf> {
+    /// Waits for a reply, as long as the member is there, and, if the message `moves`, leads. The connection must not be
+    /// used again after an error.
+    fn receive(&self, host: &str, c: &mut Link, moves: bool, on: &dyn Interrupt) -> Result<DocBuf> {
         // When there was last a sign of the member, and how much of the reply had arrived.
         let mut heard: Option<(Instant, usize)> = None;
         let reply = loop {
@@ -703,7 +711,13 @@ impl SetPool {
                 Some((at, before)) if before == begun => {
                     if now.saturating_duration_since(at) > SILENCE {
                         // It may be busy with this command, or gone without a word.
-                        Link::open(&self.caller, host, STEP)?.hello()?;
+                        let hello = Link::open(&self.caller, host, STEP)?.hello()?;
+                        let leads = hello.as_doc().get("isWritablePrimary");
+                        if moves && !leads.is_some_and(|v| v.truthy()) {
+                            // It may wait for what only another one can give.
+                            let why = format!("{host} leads no more, and has not answered");
+                            return Err(Error::new(Code::HostUnreachable, why));
+                        }
                         heard = Some((now, begun));
                     }
                 }

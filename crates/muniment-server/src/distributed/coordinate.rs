@@ -10,7 +10,7 @@ use muniment_exec::OpContext;
 use muniment_op::{Interrupt, sleep_until};
 use muniment_shard::commit::{Action, Coordinator, Decision, Input, Told};
 use muniment_storage::{Timestamp, TransactionId};
-use muniment_value::{Error, Result};
+use muniment_value::{Code, Error, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,8 @@ struct Course<'a> {
     id: TransactionId,
     participants: Vec<SetAddress>,
     machine: Coordinator<Timestamp>,
+    /// The stint of leadership in which the votes were asked for.
+    stint: u64,
 }
 
 /// Commits a transaction that these sets have written to, and returns how it has ended. With no sets, it is only
@@ -53,6 +55,12 @@ pub fn commit(
     if participants.is_empty() {
         return recover(server, op, id);
     }
+    // The commit is repeated, and all have resolved. Others are not asked, since one that is silent now must not have the
+    // client told that the transaction is aborted.
+    if participant::is_stored(server, &id)? {
+        durable(server, op)?;
+        return Ok(Told::Committed);
+    }
     let machine = Coordinator::new(participants.len());
     Course {
         server,
@@ -60,6 +68,7 @@ pub fn commit(
         id,
         participants,
         machine,
+        stint: server.transactions.stint(),
     }
     .run()
 }
@@ -85,6 +94,7 @@ pub(super) fn resume(
         id: stored.id,
         participants: stored.participants,
         machine,
+        stint: server.transactions.stint(),
     }
     .run()
 }
@@ -207,6 +217,11 @@ impl Course<'_> {
     }
 
     fn store(&mut self, decision: Decision<Timestamp>) -> Result<()> {
+        // Another member may have led meanwhile, stored that the transaction is aborted, and forgotten it when its own
+        // part was.
+        if self.stint != self.server.transactions.stint() {
+            return Err(Error::new(Code::NotWritablePrimary, "not primary"));
+        }
         if let Decision::Commit(at) = decision {
             // What the client is told is not earlier than the commit.
             self.server.engine.store.advance_clock(at);

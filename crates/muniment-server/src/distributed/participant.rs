@@ -48,10 +48,15 @@ pub fn resolve(
         Decision::Commit(at) => Outcome::Commit(at),
         Decision::Abort => Outcome::Abort,
     };
-    let ended = server
-        .engine
-        .store
-        .resolve(id, outcome, Announce::Door, &**op)?;
+    let store = &server.engine.store;
+    let resolve = || store.resolve(id, outcome, Announce::Door, &**op);
+    let mut ended = resolve()?;
+    if ended.is_none() && outcome != Outcome::Abort {
+        // A member that leads no more, and does not know it, may not have what was prepared. It cannot commit this.
+        store.commit_nothing(&**op)?;
+        durable(server, op)?;
+        ended = resolve()?;
+    }
     match ended {
         Some(_) => server.transactions.count_resolved(outcome),
         None if outcome == Outcome::Abort => server.transactions.abort_part(server, op, &id)?,
@@ -61,7 +66,7 @@ pub fn resolve(
 }
 
 /// Whether the session's record says that a transaction was committed.
-fn is_stored(server: &ServerState, id: &TransactionId) -> Result<bool> {
+pub(super) fn is_stored(server: &ServerState, id: &TransactionId) -> Result<bool> {
     let head = server.engine.store.session_head(&id.session)?;
     Ok(head.is_some_and(|head| {
         let record = head.record();
@@ -78,9 +83,13 @@ pub fn has_committed(
     op: &Arc<OpContext>,
     id: &TransactionId,
 ) -> Result<bool> {
-    let committed = is_stored(server, id)?;
+    if is_stored(server, id)? {
+        return durable(server, op).map(|()| true);
+    }
+    // Only a member that still leads can say that there is nothing.
+    server.engine.store.commit_nothing(&**op)?;
     durable(server, op)?;
-    Ok(committed)
+    is_stored(server, id)
 }
 
 /// What a participant is answered that asks how a transaction has ended which this set coordinates.

@@ -3,7 +3,7 @@
 use super::forward::{Own, ask_own_of_all};
 use super::{Reach, Router};
 use crate::read_preference::{Mode, ReadPreference};
-use muniment_member::timestamp;
+use muniment_member::{times_of, timestamp};
 use muniment_op::Interrupt;
 use muniment_storage::Timestamp;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Error, Result, array, doc};
@@ -99,7 +99,10 @@ pub fn read_after(
 /// know it yet never comes to that time.
 fn concern(router: &Router, reach: Reach<'_>) -> DocBuf {
     let mut concern = doc! { "level": "majority" };
-    let told = router.config.told();
+    // An answer that was not taken any further may have told a time that no other message tells.
+    let heard = router.times.newest();
+    let heard = heard.and_then(|d| d.as_doc().get("clusterTime").map(times_of));
+    let told = router.config.told().min(heard.unwrap_or(Timestamp::ZERO));
     if told > Timestamp::ZERO && matches!(reach, Reach::Primary) {
         concern.append("afterClusterTime", timestamp(told));
     }

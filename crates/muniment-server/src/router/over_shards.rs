@@ -165,8 +165,14 @@ fn recover(cx: &CommandContext<'_>, router: &Router, set: &Arc<SetPool>) -> Resu
     let reply = ask_own(cx, router, set, abort_of(cx).as_doc(), &**cx.op)?;
     match client::check_ok(reply.body.as_doc()) {
         Err(e) if e.code() == Code::TransactionCommitted => Ok(false),
-        // The shard coordinates it, or waits for the one that does.
-        Err(e) if e.code() == Code::PreparedTransactionInProgress => {
+        // The shard coordinates it, or waits for the one that does. Or it does not know it: what a member says that leads no
+        // more, and does not know that, is not relied on.
+        Err(e)
+            if matches!(
+                e.code(),
+                Code::PreparedTransactionInProgress | Code::NoSuchTransaction
+            ) =>
+        {
             let id = cx.generic.session.map(|session| (session, number));
             let id = id.ok_or_else(|| no_such_transaction(number))?;
             match coordinate(cx, router, &id, set, ArrayBuf::new())? {

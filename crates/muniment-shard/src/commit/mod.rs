@@ -141,15 +141,19 @@ impl<T: Copy + Ord> Coordinator<T> {
         }
     }
 
-    /// Decides once all have voted.
+    /// Decides once all have voted, or one says that it is committed.
     fn count(&mut self) {
-        let votes: Option<Vec<Vote<T>>> = self.participants.iter().map(|p| p.vote).collect();
-        let Some(votes) = votes else { return };
-        if votes.contains(&Vote::Committed) {
-            // The decision is forgotten only when all have resolved.
+        if self
+            .participants
+            .iter()
+            .any(|p| matches!(p.vote, Some(Vote::Committed)))
+        {
+            // The decision is forgotten only when all have resolved, so those that are silent have as well.
             self.phase = Phase::CommittedBefore;
             return;
         }
+        let votes: Option<Vec<Vote<T>>> = self.participants.iter().map(|p| p.vote).collect();
+        let Some(votes) = votes else { return };
         let times = votes.iter().filter_map(|vote| match vote {
             Vote::Prepared(at) => Some(*at),
             _ => None,

@@ -387,9 +387,10 @@ impl Transaction {
         self.state.lock().view.is_none()
     }
 
-    /// True when a statement has written something.
+    /// True when a statement has written something, or made a collection.
     pub fn has_written(&self) -> bool {
-        !self.state.lock().parts.is_empty()
+        let state = self.state.lock();
+        !state.parts.is_empty() || !state.made.is_empty()
     }
 
     /// The bytes that its writes take in the log.

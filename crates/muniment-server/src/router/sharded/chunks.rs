@@ -128,7 +128,13 @@ pub fn replace(
     check_cover(known, &after)?;
     let deletes: ArrayBuf = gone
         .iter()
-        .map(|c| doc! { "q": doc! { "_id": Value::ObjectId(c.id) }, "limit": 1 })
+        .map(|c| {
+            // It is as it was read: whatever the reader knew, nothing newer is replaced.
+            let q = doc! {
+                "_id": Value::ObjectId(c.id), "lastmod": c.version.to_value(), "shard": &c.shard,
+            };
+            doc! { "q": q, "limit": 1 }
+        })
         .collect();
     let inserts: ArrayBuf = after.iter().map(Chunk::to_doc).collect();
     if makes(Mistake::ResolveFirst) {
@@ -139,7 +145,7 @@ pub fn replace(
         let early = known.with(table, changed, known.sets.clone());
         tell_changed(cx, router, known, &early);
     }
-    lease.commit(
+    lease.commit_whole(
         cx,
         router,
         vec![

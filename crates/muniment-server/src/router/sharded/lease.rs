@@ -149,6 +149,19 @@ impl Lease {
         self.commit_with(&[], cx, router, statements)
     }
 
+    /// As [`Lease::commit`], if each deletion of one document finds it.
+    ///
+    /// # Errors
+    /// As [`Lease::commit`]; 117 also if a document is not there.
+    pub fn commit_whole(
+        &self,
+        cx: &CommandContext<'_>,
+        router: &Router,
+        statements: Vec<DocBuf>,
+    ) -> Result<()> {
+        transact(cx, router, vec![(self, self.removal())], (statements, true))
+    }
+
     /// As [`Lease::commit`]; the rights to change other collections are given back in the same step.
     ///
     /// # Errors
@@ -160,13 +173,14 @@ impl Lease {
         router: &Router,
         statements: Vec<DocBuf>,
     ) -> Result<()> {
-        let removes = |lease: &Lease| {
-            let of = doc! { "_id": &lease.ns, "token": uuid_value(&lease.token) };
-            doc! { "delete": "ddl", "deletes": array![doc! { "q": of, "limit": 1 }] }
-        };
         let rights = [self].into_iter().chain(others.iter().copied());
-        let claims: Vec<_> = rights.map(|lease| (lease, removes(lease))).collect();
-        transact(cx, router, claims, statements)
+        let claims: Vec<_> = rights.map(|lease| (lease, lease.removal())).collect();
+        transact(cx, router, claims, (statements, false))
+    }
+
+    fn removal(&self) -> DocBuf {
+        let of = doc! { "_id": &self.ns, "token": uuid_value(&self.token) };
+        doc! { "delete": "ddl", "deletes": array![doc! { "q": of, "limit": 1 }] }
     }
 
     /// Deletes the chunks of a collection if this right is still there, and keeps the right. Another router that has taken
@@ -182,7 +196,12 @@ impl Lease {
     ) -> Result<()> {
         let all = doc! { "q": doc! { "uuid": uuid_value(uuid) }, "limit": 0 };
         let delete = doc! { "delete": "chunks", "deletes": array![all] };
-        transact(cx, router, vec![(self, self.renewal())], vec![delete])
+        transact(
+            cx,
+            router,
+            vec![(self, self.renewal())],
+            (vec![delete], false),
+        )
     }
 
     /// Keeps the right, before a step that may take some time.
@@ -293,7 +312,8 @@ impl Lease {
     }
 }
 
-/// Runs a transaction on the configuration. Each of `claims` is a statement that finds the document of a right.
+/// Runs a transaction on the configuration. Each of `claims` is a statement that finds the document of a right. If it has to
+/// be `whole`, each deletion of one document has to find it.
 ///
 /// # Errors
 /// As [`Lease::commit`].
@@ -301,7 +321,7 @@ fn transact(
     cx: &CommandContext<'_>,
     router: &Router,
     claims: Vec<(&Lease, DocBuf)>,
-    statements: Vec<DocBuf>,
+    (statements, whole): (Vec<DocBuf>, bool),
 ) -> Result<()> {
     let session = crate::uuid::random_uuid();
     let send = |mut command: DocBuf, starts: bool| {
@@ -313,15 +333,30 @@ fn transact(
     };
     let ask =
         |command: DocBuf, db: &str| run(&**cx.op, router, &router.config, db, &command, false);
+    let count = |reply: &DocBuf| reply.as_doc().get("n").and_then(|v| v.as_i64_exact());
+    let gives_up = |lease: &Lease| {
+        let _ = ask(send(doc! { "abortTransaction": 1 }, false), "admin");
+        Err(lease.lost())
+    };
+    let mut last = None;
     for (i, (lease, claim)) in claims.into_iter().enumerate() {
         let found = ask(send(claim, i == 0), "config")?;
-        if found.as_doc().get("n").and_then(|v| v.as_i64_exact()) != Some(1) {
-            let _ = ask(send(doc! { "abortTransaction": 1 }, false), "admin");
-            return Err(lease.lost());
+        if count(&found) != Some(1) {
+            return gives_up(lease);
         }
+        last = Some(lease);
     }
     for statement in statements {
+        let deletes = statement.as_doc().get_array("deletes");
+        let wanted = deletes.map(|all| all.count() as i64);
         let reply = ask(send(statement, false), "config")?;
+        if whole
+            && wanted.is_some()
+            && count(&reply) != wanted
+            && let Some(lease) = last
+        {
+            return gives_up(lease);
+        }
         let errors = reply
             .as_doc()
             .get_array("writeErrors")

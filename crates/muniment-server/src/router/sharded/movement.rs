@@ -320,8 +320,13 @@ impl Move<'_> {
                 self.undo(frozen);
                 Err(e)
             }
+            // Another router has taken the right, and may have left it to others to have the donor take writes again.
+            (false, Ok(false)) => {
+                let _ = settle::settle(cx, router, self.known.ns(), Doc::EMPTY);
+                Err(e)
+            }
             // It is not known. The next router that meets the shards ends it.
-            (false, Ok(false) | Err(_)) => Err(e),
+            (false, Err(_)) => Err(e),
         }
     }
 
