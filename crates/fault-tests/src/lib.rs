@@ -14,6 +14,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod appends;
+pub mod both;
 mod check;
 pub mod clients;
 pub mod follower;

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::appends::{Manner, Shared, lists};
+use fault_tests::both::{Done, beside};
 use fault_tests::isolation::judge;
 use fault_tests::registers::Registers;
 use fault_tests::session::Address;
@@ -15,11 +16,7 @@ use muniment_lab::topology::shape::Shape;
 use muniment_value::{ArrayBuf, Code, DocBuf, array, doc};
 use muniment_wire::Connection;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
-
-/// The number of clients of registers, and of clients of lists.
-const CLIENTS: u64 = 3;
 
 /// The most milliseconds by which a clock is wrong.
 const CLOCK: u64 = 300_000;
@@ -164,22 +161,14 @@ fn a_set_is_linearizable_and_isolated_whatever_happens() {
     }
     let appends = Shared::new(Address::of_set(cluster.addresses()), Manner::Majority);
     let registers = Registers::new();
-    let (transactions, operations, what) = std::thread::scope(|s| {
-        let _guard = appends.address.guard();
-        let (appends, registers) = (&appends, &registers);
-        let lists: Vec<_> = (0..CLIENTS)
-            .map(|i| s.spawn(move || appends.run(i, seed)))
-            .collect();
-        let single: Vec<_> = (0..CLIENTS)
-            .map(|i| s.spawn(move || registers.run(&appends.address, i, seed)))
-            .collect();
-        let what = misfortunes(&mut cluster, &mut Rng::new(seed), Instant::now() + time);
-        appends.stop.store(true, SeqCst);
-        registers.stop.store(true, SeqCst);
-        let transactions: Vec<_> = lists.into_iter().flat_map(|c| c.join().unwrap()).collect();
-        let operations: Vec<_> = single.into_iter().flat_map(|c| c.join().unwrap()).collect();
-        (transactions, operations, what)
+    let done = beside((&appends, &registers), seed, || {
+        misfortunes(&mut cluster, &mut Rng::new(seed), Instant::now() + time)
     });
+    let Done {
+        transactions,
+        operations,
+        work: what,
+    } = done;
     let last = lists(&last_state(&cluster, "lists"));
     let verdict = judge(&transactions, &last);
     let found = registers.judge(operations, &last_state(&cluster, "registers"));

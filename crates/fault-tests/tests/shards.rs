@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::appends::{Manner, Shared, lists};
+use fault_tests::both::{Done, beside};
 use fault_tests::isolation::judge;
 use fault_tests::registers::Registers;
 use fault_tests::session::Address;
@@ -14,13 +15,11 @@ use muniment_value::{DocBuf, array, doc};
 use muniment_wire::Connection;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 use testkit::{Cluster, Cut, Network, Server, ServerOptions, freeze, thaw};
 
-/// The number of clients of registers, and of clients of lists.
-const CLIENTS: u64 = 3;
 /// The time in which a cluster that nothing happens to any more has to have settled.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -49,11 +48,11 @@ impl Trace<'_> {
     }
 }
 
-/// Moves chunks of both collections, and splits and joins them, until `registers` stops. Counts moves.
-fn moves(trace: &Trace<'_>, registers: &Registers, seed: u64, moved: &AtomicUsize) {
+/// Moves chunks of both collections, and splits and joins them, until it is `over`. Counts moves.
+fn moves(trace: &Trace<'_>, over: &AtomicBool, seed: u64, moved: &AtomicUsize) {
     let address = &trace.appends.address;
     let (mut rng, mut turn) = (Rng::new(seed ^ 0x30), 0);
-    while !registers.stop.load(SeqCst) {
+    while !over.load(SeqCst) {
         turn += 1;
         let Some(address) = address.get(turn) else {
             return;
@@ -64,7 +63,7 @@ fn moves(trace: &Trace<'_>, registers: &Registers, seed: u64, moved: &AtomicUsiz
         };
         c.set_timeout(Some(Duration::from_secs(30))).unwrap();
         // What fails was hit by a fault: another router goes on.
-        while !registers.stop.load(SeqCst) {
+        while !over.load(SeqCst) {
             if let Err(e) = step(&mut c, &mut rng, moved, trace) {
                 trace.note(format!("router {}: {e}", turn % 2));
                 break;
@@ -227,25 +226,25 @@ fn shards_are_linearizable_and_isolated_whatever_happens() {
         lines: Mutex::default(),
         begin: Instant::now(),
     };
-    let (transactions, operations, what) = thread::scope(|s| {
-        let _guard = appends.address.guard();
-        let (appends, registers, moved, trace) = (&appends, &registers, &moved, &trace);
-        let lists: Vec<_> = (0..CLIENTS)
-            .map(|i| s.spawn(move || appends.run(i, seed)))
-            .collect();
-        let single: Vec<_> = (0..CLIENTS)
-            .map(|i| s.spawn(move || registers.run(&appends.address, i, seed)))
-            .collect();
-        s.spawn(move || moves(trace, registers, seed, moved));
-        let until = Instant::now() + time;
-        let mut rng = Rng::new(seed);
-        let what = misfortunes(&mut cluster, &mut network, trace, &mut rng, until);
-        appends.stop.store(true, SeqCst);
-        registers.stop.store(true, SeqCst);
-        let transactions: Vec<_> = lists.into_iter().flat_map(|c| c.join().unwrap()).collect();
-        let operations: Vec<_> = single.into_iter().flat_map(|c| c.join().unwrap()).collect();
-        (transactions, operations, what)
+    let done = beside((&appends, &registers), seed, || {
+        let over = AtomicBool::new(false);
+        thread::scope(|s| {
+            let _guard = trace.appends.address.guard();
+            let (over, trace, moved) = (&over, &trace, &moved);
+            let mover = s.spawn(move || moves(trace, over, seed, moved));
+            let mut rng = Rng::new(seed);
+            let until = Instant::now() + time;
+            let what = misfortunes(&mut cluster, &mut network, trace, &mut rng, until);
+            over.store(true, SeqCst);
+            mover.join().unwrap();
+            what
+        })
     });
+    let Done {
+        transactions,
+        operations,
+        work: what,
+    } = done;
     let last = lists(&last_state(&cluster, "lists"));
     let verdict = judge(&transactions, &last);
     let found = registers.judge(operations, &last_state(&cluster, "registers"));

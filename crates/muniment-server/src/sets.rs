@@ -4,13 +4,18 @@
 //! for with `hello`, when a connection is needed and nothing is known, and after an error says that what was known
 //! is true no more.
 
+mod known;
+
+pub use known::Reach;
+
 use crate::link::Link;
 use crate::options::SetAddress;
-use crate::read_preference::{Candidate, Mode, ReadPreference};
+use crate::read_preference::{Mode, ReadPreference};
+use known::Known;
 use muniment_member::{Caller, Routes, Trust, times_of};
 use muniment_op::{Interrupt, Sleepers};
 use muniment_storage::Timestamp;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value};
+use muniment_value::{Code, Doc, DocBuf, Error, Result};
 use muniment_wire::begin_request;
 use muniment_wire::client::{check_ok, code_of};
 use parking_lot::Mutex;
@@ -27,35 +32,12 @@ const LOOKING: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(100);
 /// Most connections to a member that are kept while nothing uses them.
 const MOST_IDLE: usize = 256;
-/// All members are asked again after this time, for reads of secondaries.
-const ALL_EVERY: Duration = Duration::from_secs(10);
 /// After so long without an answer, the member is asked whether it is still there.
 const SILENCE: Duration = Duration::from_secs(5);
 /// The longest pause within a message.
 const WITHIN: Duration = Duration::from_secs(30);
 /// A connection that has carried a longer message is not kept, since its buffers have grown.
 const LARGE: usize = 1 << 20;
-
-/// The member that is asked.
-#[derive(Clone, Copy, Debug)]
-pub enum Reach<'h> {
-    /// The primary.
-    Primary,
-    /// One that this allows.
-    By(ReadPreference<'h>),
-    /// This one, as a cursor needs.
-    Host(&'h str),
-}
-
-impl<'h> Reach<'h> {
-    /// The members that a command with this preference may go to.
-    pub fn of(preference: Option<ReadPreference<'h>>) -> Reach<'h> {
-        match preference {
-            Some(preference) if preference.mode != Mode::Primary => Reach::By(preference),
-            _ => Reach::Primary,
-        }
-    }
-}
 
 /// The sets that a router or a shard speaks to.
 pub struct Sets {
@@ -109,20 +91,6 @@ impl Sets {
     pub fn all(&self) -> Vec<Arc<SetPool>> {
         self.all.lock().values().map(Arc::clone).collect()
     }
-}
-
-/// What is known of the members of a set.
-#[derive(Clone, Debug, Default)]
-struct Known {
-    hosts: Vec<String>,
-    primary: Option<Candidate>,
-    /// The newest election that a primary told of.
-    election: [u8; 12],
-    secondaries: Vec<Candidate>,
-    /// Counts the choices among the secondaries.
-    turn: usize,
-    /// When all members were last asked.
-    looked: Option<Instant>,
 }
 
 /// The connections that were made to a member.
@@ -537,7 +505,11 @@ impl SetPool {
                 let asked = muniment_op::now();
                 match self.hello(host) {
                     Ok(reply) => {
-                        match self.learn(host, reply.as_doc(), muniment_op::since(asked)) {
+                        match self.known.lock().learn(
+                            &self.name,
+                            (host, reply.as_doc()),
+                            muniment_op::since(asked),
+                        ) {
                             Ok(()) => {}
                             Err(e) => told = e,
                         }
@@ -582,80 +554,8 @@ impl SetPool {
         Ok(reply)
     }
 
-    /// Takes what a member says of its set.
-    fn learn(&self, host: &str, hello: Doc<'_>, takes: Duration) -> Result<()> {
-        let name = hello.get_str("setName");
-        if name != Some(&self.name) {
-            return Err(Error::new(
-                Code::NotYetInitialized,
-                format!(
-                    "{host} is {} and not of the set {}",
-                    name.map_or("of no set yet".to_string(), |n| format!("of the set {n}")),
-                    self.name
-                ),
-            ));
-        }
-        let mut known = self.known.lock();
-        let hosts = hello.get_array("hosts").unwrap_or(Doc::EMPTY);
-        let hosts: Vec<String> = (hosts.values())
-            .filter_map(|h| h.as_str().map(str::to_string))
-            .collect();
-        let is = |field| hello.get(field).is_some_and(|v| v.truthy());
-        let me = hello.get_str("me").unwrap_or(host);
-        let written = hello
-            .get_doc("lastWrite")
-            .and_then(|d| d.get("lastWriteDate"));
-        let lag_ms = match written {
-            Some(Value::DateTime(at)) => muniment_op::wall_ms().saturating_sub(at),
-            _ => 0,
-        };
-        // A longer time counts little, since a machine may have been busy once.
-        let before = known.primary.iter().chain(&known.secondaries);
-        let before = before.filter(|c| c.host == me).map(|c| c.takes).next();
-        let takes = match before {
-            Some(before) if before < takes => before + (takes - before) / 5,
-            _ => takes,
-        };
-        let told = Candidate {
-            host: me.to_string(),
-            tags: hello.get_doc("tags").unwrap_or(Doc::EMPTY).to_buf(),
-            lag_ms,
-            takes,
-        };
-        let election = match hello.get("electionId") {
-            Some(Value::ObjectId(id)) => id,
-            _ => [0; 12],
-        };
-        // One that was parted from the others may not know yet that it leads no more.
-        if is("isWritablePrimary") && election >= known.election {
-            known.election = election;
-            known.primary = Some(told);
-            known.secondaries.retain(|c| c.host != me);
-            known.hosts = hosts;
-        } else {
-            if known.primary.as_ref().is_some_and(|p| p.host == me) {
-                known.primary = None;
-            }
-            for host in hosts {
-                if !known.hosts.contains(&host) {
-                    known.hosts.push(host);
-                }
-            }
-            known.secondaries.retain(|c| c.host != me);
-            if is("secondary") {
-                known.secondaries.push(told);
-            }
-        }
-        Ok(())
-    }
-
     fn forget(&self, host: &str) {
-        let mut known = self.known.lock();
-        if known.primary.as_ref().is_some_and(|p| p.host == host) {
-            known.primary = None;
-        }
-        known.secondaries.retain(|c| c.host != host);
-        drop(known);
+        self.known.lock().forget(host);
         self.idle.lock().remove(host);
     }
 
@@ -740,31 +640,6 @@ impl SetPool {
     }
 }
 
-impl Known {
-    /// Whether the members are to be asked again before one is chosen.
-    fn is_old(&self, reach: Reach<'_>) -> bool {
-        let first = [Mode::Primary, Mode::PrimaryPreferred];
-        let wants_all = matches!(reach, Reach::By(p) if !first.contains(&p.mode));
-        wants_all
-            && self
-                .looked
-                .is_none_or(|at| muniment_op::since(at) > ALL_EVERY)
-    }
-
-    fn pick(&mut self, reach: Reach<'_>) -> Option<String> {
-        let primary = self.primary.as_ref();
-        let chosen = match reach {
-            Reach::Host(host) => return Some(host.to_string()),
-            Reach::Primary => primary,
-            Reach::By(preference) => {
-                self.turn = self.turn.wrapping_add(1);
-                preference.choose(primary, &self.secondaries, self.turn, ALL_EVERY)
-            }
-        };
-        chosen.map(|c| c.host.clone())
-    }
-}
-
 /// Fails if a reply is one of failure, or if the majority has not taken what was done: that may be rolled back, and must
 /// not be relied on.
 ///
@@ -818,43 +693,5 @@ mod tests {
         }
         assert!(!leads_no_more(refused(Code::BadValue).as_doc()));
         assert!(!leads_no_more(doc! { "ok": 1.0, "code": 10107 }.as_doc()));
-    }
-
-    #[test]
-    fn members_are_chosen_as_the_read_preference_says() {
-        let member = |host: &str| Candidate {
-            host: host.into(),
-            ..Candidate::default()
-        };
-        let mut known = Known {
-            primary: Some(member("p:1")),
-            secondaries: vec![member("s:1"), member("s:2")],
-            ..Known::default()
-        };
-        let by = |mode| Reach::By(ReadPreference::of(mode));
-        assert_eq!(known.pick(Reach::Primary).as_deref(), Some("p:1"));
-        assert_eq!(
-            known.pick(by(Mode::PrimaryPreferred)).as_deref(),
-            Some("p:1")
-        );
-        let turns = [0; 4].map(|_| known.pick(by(Mode::Secondary)));
-        assert_ne!(turns[0], turns[1]);
-        assert_eq!(turns[0], turns[2]);
-        known.primary = None;
-        assert_eq!(
-            known.pick(by(Mode::PrimaryPreferred)).as_deref(),
-            Some("s:1")
-        );
-        assert_eq!(known.pick(Reach::Primary), None);
-        known = Known {
-            primary: Some(member("p:1")),
-            ..Known::default()
-        };
-        assert_eq!(known.pick(by(Mode::Secondary)), None);
-        assert_eq!(
-            known.pick(by(Mode::SecondaryPreferred)).as_deref(),
-            Some("p:1")
-        );
-        assert_eq!(known.pick(Reach::Host("h:1")).as_deref(), Some("h:1"));
     }
 }

@@ -334,42 +334,42 @@ fn transact(
     let ask =
         |command: DocBuf, db: &str| run(&**cx.op, router, &router.config, db, &command, false);
     let count = |reply: &DocBuf| reply.as_doc().get("n").and_then(|v| v.as_i64_exact());
-    let gives_up = |lease: &Lease| {
+    let gives_up = |why: Error| {
         let _ = ask(send(doc! { "abortTransaction": 1 }, false), "admin");
-        Err(lease.lost())
+        Err(why)
     };
-    let mut last = None;
     for (i, (lease, claim)) in claims.into_iter().enumerate() {
         let found = ask(send(claim, i == 0), "config")?;
         if count(&found) != Some(1) {
-            return gives_up(lease);
+            return gives_up(lease.lost());
         }
-        last = Some(lease);
     }
     for statement in statements {
         let deletes = statement.as_doc().get_array("deletes");
-        let wanted = deletes.map(|all| all.count() as i64);
+        let wanted = deletes.filter(|_| whole).map(|all| all.count() as i64);
         let reply = ask(send(statement, false), "config")?;
-        if whole
-            && wanted.is_some()
-            && count(&reply) != wanted
-            && let Some(lease) = last
-        {
-            return gives_up(lease);
-        }
-        let errors = reply
-            .as_doc()
-            .get_array("writeErrors")
-            .unwrap_or(Doc::EMPTY);
-        if let Some(e) = errors.values().next().and_then(|v| v.as_doc()) {
-            let code = muniment_wire::client::code_of(e).unwrap_or(Code::UnknownError);
-            return Err(Error::new(code, e.get_str("errmsg").unwrap_or_default()));
+        check_statements(reply.as_doc())?;
+        if wanted.is_some_and(|wanted| count(&reply) != Some(wanted)) {
+            let why = "what was to be replaced has changed meanwhile";
+            return gives_up(Error::new(Code::ConflictingOperationInProgress, why));
         }
     }
     let commit = doc! { "commitTransaction": 1, "writeConcern": doc! { "w": "majority" } };
     // It may be repeated: the session remembers how its transaction has ended.
     let commit = send(commit, false);
     run(&**cx.op, router, &router.config, "admin", &commit, true).map(drop)
+}
+
+/// Fails if a statement of a reply has failed.
+fn check_statements(reply: Doc<'_>) -> Result<()> {
+    let errors = reply.get_array("writeErrors").unwrap_or(Doc::EMPTY);
+    match errors.values().next().and_then(|v| v.as_doc()) {
+        None => Ok(()),
+        Some(e) => {
+            let code = muniment_wire::client::code_of(e).unwrap_or(Code::UnknownError);
+            Err(Error::new(code, e.get_str("errmsg").unwrap_or_default()))
+        }
+    }
 }
 
 /// Whether a router has the right to change a collection, and may still be there.
@@ -400,10 +400,6 @@ pub fn delete(on: &dyn Interrupt, router: &Router, from: &str, filter: DocBuf) -
     };
     let reply = run(on, router, &router.config, "config", &command, true)?;
     let reply = reply.as_doc();
-    let errors = reply.get_array("writeErrors").unwrap_or(Doc::EMPTY);
-    if let Some(e) = errors.values().next().and_then(|v| v.as_doc()) {
-        let code = muniment_wire::client::code_of(e).unwrap_or(Code::UnknownError);
-        return Err(Error::new(code, e.get_str("errmsg").unwrap_or_default()));
-    }
+    check_statements(reply)?;
     Ok(reply.get("n").and_then(|v| v.as_i64_exact()).unwrap_or(0))
 }
