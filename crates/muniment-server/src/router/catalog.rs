@@ -6,6 +6,7 @@
 use super::configuration::{aggregated, read, read_any};
 use super::forward::run;
 use super::sharded::lease::Lease;
+use super::together::{Takes, Together};
 use super::{Router, SetPool};
 use crate::options::SetAddress;
 use muniment_op::Interrupt;
@@ -21,6 +22,8 @@ pub struct Catalog {
     shards: RwLock<HashMap<String, Arc<SetPool>>>,
     /// The shard of each database.
     databases: RwLock<HashMap<String, Arc<SetPool>>>,
+    /// Databases that are looked for to be used, wherever they are.
+    looks: Together<Option<Arc<SetPool>>>,
 }
 
 impl Catalog {
@@ -107,6 +110,22 @@ impl Catalog {
         if let Some(set) = self.known(db) {
             return Ok(Some(set));
         }
+        match creates {
+            // All that use a new database at the same time have it created once.
+            Some(None) => self.looks.read(on, (db, Takes::Later), || {
+                self.look(on, router, db, creates)
+            }),
+            _ => self.look(on, router, db, creates),
+        }
+    }
+
+    fn look(
+        &self,
+        on: &dyn Interrupt,
+        router: &Router,
+        db: &str,
+        creates: Option<Option<&str>>,
+    ) -> Result<Option<Arc<SetPool>>> {
         let mut found = read_any(on, router, "databases", doc! { "_id": db })?.pop();
         if let (None, Some(wanted)) = (&found, creates) {
             // A shard that is taken out meanwhile waits for this, and so does a name that differs in case alone.

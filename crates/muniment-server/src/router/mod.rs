@@ -31,6 +31,7 @@ mod statements;
 pub mod streams;
 mod tables;
 mod times;
+mod together;
 mod transactions;
 
 use crate::options::{ClusterRole, ServerOptions, SetAddress};

@@ -5,6 +5,7 @@
 //! out of date costs a repetition and never a wrong answer, since each shard compares the version that it is sent.
 
 use super::configuration::{is_last, read_after, read_any};
+use super::together::{Takes, Together};
 use super::{Reach, Router, SetPool};
 use crate::placement::of_all_shards;
 use crate::read_preference::{Mode, ReadPreference};
@@ -192,6 +193,10 @@ impl Known {
 #[derive(Default)]
 pub struct Tables {
     known: RwLock<HashMap<String, Option<Arc<Known>>>>,
+    /// Of tables that are not known yet, of which any member may tell.
+    first_reads: Together<Option<Arc<Known>>>,
+    /// Of the others, at the primary.
+    later_reads: Together<Option<Arc<Known>>>,
 }
 
 impl Tables {
@@ -220,10 +225,10 @@ impl Tables {
         }
         // A secondary may tell it while there is no primary: if it lags, the shards say so.
         let reach = Reach::By(ReadPreference::of(Mode::PrimaryPreferred));
-        self.read(on, router, ns, reach)
+        self.read(on, router, (ns, Takes::UnderWay), reach)
     }
 
-    /// Reads a table again, at the primary of the configuration.
+    /// Reads a table again, at the primary of the configuration: it is as of a time after the call.
     ///
     /// # Errors
     /// As [`Tables::of`].
@@ -233,24 +238,30 @@ impl Tables {
         router: &Router,
         ns: &str,
     ) -> Result<Option<Arc<Known>>> {
-        self.read(on, router, ns, Reach::Primary)
+        self.read(on, router, (ns, Takes::Later), Reach::Primary)
     }
 
     fn read(
         &self,
         on: &dyn Interrupt,
         router: &Router,
-        ns: &str,
+        (ns, takes): (&str, Takes),
         reach: Reach<'_>,
     ) -> Result<Option<Arc<Known>>> {
-        let before = self.known.read().get(ns).cloned().flatten();
-        let known = load(on, router, (ns, reach), before.as_deref())?.map(Arc::new);
-        let mut all = self.known.write();
-        if all.len() >= MOST {
-            all.clear();
-        }
-        all.insert(ns.to_string(), known.clone());
-        Ok(known)
+        let reads = match takes {
+            Takes::UnderWay => &self.first_reads,
+            Takes::Later => &self.later_reads,
+        };
+        reads.read(on, (ns, takes), || {
+            let before = self.known.read().get(ns).cloned().flatten();
+            let known = load(on, router, (ns, reach), before.as_deref())?.map(Arc::new);
+            let mut all = self.known.write();
+            if all.len() >= MOST {
+                all.clear();
+            }
+            all.insert(ns.to_string(), known.clone());
+            Ok(known)
+        })
     }
 
     /// Forgets all of them.

@@ -228,7 +228,7 @@ impl<'r> Round<'r> {
         for one in inner::within(self.server, &self.conn, self.op, all)? {
             let done = inner::within(self.server, &self.conn, self.op, |cx| {
                 let of = (one.ns.as_str(), "reshardCollection");
-                Lease::if_free(cx, router, of, |_| one.settle(cx, router))
+                Lease::if_free(cx, router, of, |lease| one.settle(cx, router, lease.at))
             });
             if matches!(done, Ok(None)) {
                 busy.insert(one.ns.clone());

@@ -15,7 +15,7 @@ use muniment_shard::Timestamp;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc};
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A document older than this may be removed. Commands wait longer than this for a change to be settled.
 const OLD: Duration = Duration::from_secs(8);
@@ -88,18 +88,40 @@ impl Lease {
         let command = doc! {
             "update": "ddl", "updates": array![update], "writeConcern": doc! { "w": "majority" },
         };
+        let begun = muniment_op::now();
         let reply = run(on, router, &router.config, "config", &command, true)?;
         let errors = reply.as_doc().get_array("writeErrors");
         if !errors.unwrap_or(Doc::EMPTY).is_empty() {
             return Ok(None);
         }
-        match reply.as_doc().get("operationTime") {
-            Some(Value::Timestamp { t, i }) => Ok(Some(Lease {
-                ns: ns.to_string(),
-                token,
-                at: Timestamp::new(t, i),
-            })),
-            _ => Err(Error::internal("the configuration's set tells no time")),
+        Lease::taken(on, router, (ns, token, begun), &reply)
+    }
+
+    /// The right that a reply of the configuration's set tells of; `None` if it is lost already.
+    ///
+    /// The time in the reply is that of the reply. If that came late, another router may have taken the right away
+    /// meanwhile, at an earlier time: the renewal shows that nobody has taken it until after this time.
+    fn taken(
+        on: &dyn Interrupt,
+        router: &Router,
+        (ns, token, begun): (&str, [u8; 16], Instant),
+        reply: &DocBuf,
+    ) -> Result<Option<Lease>> {
+        let Some(Value::Timestamp { t, i }) = reply.as_doc().get("operationTime") else {
+            return Err(Error::internal("the configuration's set tells no time"));
+        };
+        let lease = Lease {
+            ns: ns.to_string(),
+            token,
+            at: Timestamp::new(t, i),
+        };
+        if muniment_op::since(begun) < OFTEN {
+            return Ok(Some(lease));
+        }
+        match lease.renewed(on, router) {
+            Ok(()) => Ok(Some(lease)),
+            Err(e) if e.code() == Code::ConflictingOperationInProgress => Ok(None),
+            Err(e) => Err(e),
         }
     }
 
@@ -122,15 +144,16 @@ impl Lease {
         let command = doc! {
             "update": "ddl", "updates": array![update], "writeConcern": doc! { "w": "majority" },
         };
+        let begun = muniment_op::now();
         let reply = run(&**cx.op, router, &router.config, "config", &command, false)?;
-        let (n, at) = (reply.as_doc().get("n"), reply.as_doc().get("operationTime"));
-        match (n.and_then(|v| v.as_i64_exact()), at) {
-            (Some(1), Some(Value::Timestamp { t, i })) => Ok(Lease {
-                ns: ns.to_string(),
-                token,
-                at: Timestamp::new(t, i),
-            }),
-            _ => Lease::take(cx, router, ns, what),
+        let n = reply.as_doc().get("n").and_then(|v| v.as_i64_exact());
+        let seized = match n {
+            Some(1) => Lease::taken(&**cx.op, router, (ns, token, begun), &reply)?,
+            _ => None,
+        };
+        match seized {
+            Some(lease) => Ok(lease),
+            None => Lease::take(cx, router, ns, what),
         }
     }
 

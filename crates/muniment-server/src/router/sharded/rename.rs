@@ -84,8 +84,11 @@ pub fn rename(cx: &CommandContext<'_>, router: &Router, request: &Renaming<'_>) 
         reserved: None,
     };
     // What a router has left of another change of the key comes first.
-    let settled = [request.from, request.to].map(|ns| settle_all(cx, router, ns));
-    let done = settled.into_iter().collect::<Result<()>>();
+    // Both rights are held since the second one was taken, so all that is left is older.
+    let mut held = [&first, &second].into_iter();
+    let done = held.try_for_each(|lease| lease.renew(cx, router));
+    let mut names = [request.from, request.to].into_iter();
+    let done = done.and_then(|()| names.try_for_each(|ns| settle_all(cx, router, ns, second.at)));
     let done = done.and_then(|()| this.run());
     if let Err(e) = done {
         // If both can be given back, nothing was decided, and nobody else is at work.

@@ -36,7 +36,7 @@ fn settled(
     why: Doc<'_>,
 ) -> Result<()> {
     let (db, _) = ns.split_once('.').unwrap_or_default();
-    settle_all(cx, router, ns)?;
+    settle_all(cx, router, ns, lease.at)?;
     if let Some(known) = router.tables.refresh(&**cx.op, router, ns)? {
         finish_rename(cx, router, &known)?;
         let homes = homes(cx, router, &known)?;

@@ -446,7 +446,7 @@ pub fn drop_sharded(
 ) -> Result<()> {
     let (ns, generation) = (known.ns(), known.collection.generation);
     let lease = Lease::take(cx, router, ns, "drop")?;
-    if let Err(e) = settle_all(cx, router, ns) {
+    if let Err(e) = settle_all(cx, router, ns, lease.at) {
         drop(lease.release(cx, router));
         return Err(e);
     }

@@ -54,7 +54,7 @@ const WHAT: &str = "reshardCollection";
 /// The shards are frozen once a round has found so few changes.
 const FEW: usize = 1000;
 /// How often they are frozen while transactions use the collection.
-const ATTEMPTS: usize = 20;
+const ATTEMPTS: u8 = 20;
 /// The fields of the command that `currentOp` shows.
 const SHOWN: [&str; 8] = [
     WHAT,
@@ -112,7 +112,9 @@ pub fn reshard(
         return Ok(());
     }
     with_lease(cx, router, (request.ns, WHAT), |lease, _| {
-        settle_all(cx, router, request.ns)?;
+        // Only this right can be seized, at any age: its time is not later than that of one who has done so.
+        lease.renew(cx, router)?;
+        settle_all(cx, router, request.ns, lease.at)?;
         let known = known_now(cx, router, request.ns)?;
         all_agree(cx, router, &known, (&[], lease.at))?;
         begin(cx, router, lease, &known, request)
@@ -306,7 +308,7 @@ impl Reshard<'_> {
         let at = self.catch_up(&copy)?;
         self.decide(at)?;
         // If this fails, the next router that meets the shards does it.
-        let _ = self.operation.settle(cx, router);
+        let _ = self.operation.settle(cx, router, self.lease.at);
         Ok(())
     }
 
@@ -340,7 +342,7 @@ impl Reshard<'_> {
 
     /// Copies what changes until nothing can change any more; the time after which nothing was written.
     fn catch_up(&self, copy: &Copy<'_>) -> Result<Timestamp> {
-        for attempt in 1.. {
+        for attempt in 1_u8.. {
             loop {
                 let round = self.keep(|| copy.round(None))?;
                 if round.touched < FEW && !round.more {
@@ -356,26 +358,29 @@ impl Reshard<'_> {
             }
             self.cx.at_step("reshardCaughtUp")?;
             self.comes_to("blocking-writes")?;
-            match self.freeze(copy) {
+            // A message that ends one attempt, and comes late, must not end a later one.
+            let mut id = self.new.uuid;
+            id[15] = attempt;
+            match self.freeze(copy, &id) {
                 Err(e) if e.code() == Code::LockTimeout && attempt < ATTEMPTS => {}
                 other => return other,
             }
             // What could not be finished must not keep others waiting.
-            self.thaw()?;
+            self.thaw(&id)?;
             self.comes_to("applying")?;
         }
         Err(Error::internal("resharding has no end"))
     }
 
     /// Has the shards take no more writes, and copies the rest.
-    fn freeze(&self, copy: &Copy<'_>) -> Result<Timestamp> {
+    fn freeze(&self, copy: &Copy<'_>, id: &[u8; 16]) -> Result<Timestamp> {
         let (cx, router) = (self.cx, self.router);
         let mut least = Vec::new();
         for set in copy.donors() {
             self.lease.renew(cx, router)?;
             let give = doc! {
                 "_shardGive": self.known.name(), "uuid": uuid_value(&self.held.uuid),
-                "id": uuid_value(&self.new.uuid), "right": self.lease.at.to_value(),
+                "id": uuid_value(id), "right": self.lease.at.to_value(),
             };
             let reply = run(&**cx.op, router, set, self.known.db(), &give, true)?;
             least.push(time_of(&reply)?);
@@ -408,14 +413,14 @@ impl Reshard<'_> {
     }
 
     /// Has the shards take writes again.
-    fn thaw(&self) -> Result<()> {
+    fn thaw(&self, id: &[u8; 16]) -> Result<()> {
         let (cx, router) = (self.cx, self.router);
         for shard in self.known.all() {
             let set = self.known.set(shard)?;
             let of = (self.known.ns(), &self.held.uuid);
             let placement = placed(self.known, Some(shard))?;
             let ends = Ends {
-                id: uuid_value(&self.new.uuid),
+                id: uuid_value(id),
                 right: None,
             };
             retell(cx, router, set, of, (placement, Some(ends)))?;
@@ -475,7 +480,7 @@ impl Reshard<'_> {
         let (cx, router, ns) = (self.cx, self.router, self.known.ns());
         if self.lease.renew(cx, router).is_ok() {
             // Nothing was decided, and nobody else is at work. If this fails, another router does it later.
-            let _ = self.operation.settle(cx, router);
+            let _ = self.operation.settle(cx, router, self.lease.at);
             return Err(e);
         }
         // The right has gone with the decision, or another router has taken it. What is read under a new one is not
@@ -485,7 +490,7 @@ impl Reshard<'_> {
         };
         let decided = self.operation.is_decided(cx, router);
         if decided.is_ok() {
-            let _ = self.operation.settle(cx, router);
+            let _ = self.operation.settle(cx, router, lease.at);
         }
         lease.release(cx, router)?;
         match decided? {
@@ -532,7 +537,7 @@ pub fn abort(cx: &mut CommandContext<'_>, router: &Router, ns: &str) -> Result<(
     let lease = Lease::seize(cx, router, ns, (WHAT, "abortReshardCollection"))?;
     let done = one(cx, router, (ns, "abort")).and_then(|operation| {
         let decided = operation.is_decided(cx, router)?;
-        operation.settle(cx, router)?;
+        operation.settle(cx, router, lease.at)?;
         match decided {
             false => Ok(()),
             true => Err(Error::new(
@@ -563,7 +568,7 @@ pub fn commit(cx: &mut CommandContext<'_>, router: &Router, ns: &str) -> Result<
 /// 338 ReshardCollectionInProgress if a router is at work on the collection; those of the sets.
 pub fn clean_up(cx: &mut CommandContext<'_>, router: &Router, ns: &str) -> Result<()> {
     let of = (ns, "cleanupReshardCollection");
-    let done = Lease::if_free(cx, router, of, |_| settle_all(cx, router, ns))?;
+    let done = Lease::if_free(cx, router, of, |lease| settle_all(cx, router, ns, lease.at))?;
     done.ok_or_else(|| {
         Error::new(
             Code::ReshardCollectionInProgress,

@@ -9,7 +9,7 @@ use crate::router::forward::run;
 use crate::router::place::set_of;
 use crate::router::sharded::is_stale;
 use crate::router::sharded::lease::delete;
-use crate::router::sharded::place::{Ends, Told, end, homes, placed, retell, stored, tell};
+use crate::router::sharded::place::{Told, agree, end, homes, placed, stored, tell};
 use crate::router::{Known, SetPool};
 use crate::uuid::uuid_value;
 use muniment_shard::{Generation, Timestamp};
@@ -76,16 +76,24 @@ impl Operation {
     }
 
     /// Ends what is left of the operation, by what the configuration says. No router may be at work on the collection
-    /// but the caller.
+    /// but the caller, whose right to that is of the time `right`.
     ///
     /// # Errors
-    /// Those of the sets.
-    pub fn settle(&self, cx: &CommandContext<'_>, router: &Router) -> Result<()> {
+    /// 117 ConflictingOperationInProgress if the operation began later than that; those of the sets.
+    pub fn settle(&self, cx: &CommandContext<'_>, router: &Router, right: Timestamp) -> Result<()> {
+        if self.new.timestamp > right {
+            // The caller has lost its right, and another router has begun this since.
+            let why = format!("another router has changed {} meanwhile", self.ns);
+            return Err(Error::new(Code::ConflictingOperationInProgress, why));
+        }
         let known = router.tables.refresh(&**cx.op, router, &self.ns)?;
         let uuid = known.as_ref().map(|k| k.collection.generation.uuid);
         match known {
             Some(known) if uuid == Some(self.new.uuid) => self.finish(cx, router, &known)?,
-            known => self.undo(cx, router, known.filter(|_| uuid == Some(self.old.uuid)))?,
+            known => {
+                let old = known.filter(|_| uuid == Some(self.old.uuid));
+                self.undo(cx, router, old, right)?;
+            }
         }
         let left = doc! { "_id": uuid_value(&self.new.uuid) };
         delete(&**cx.op, router, ALL, left).map(drop)
@@ -134,14 +142,14 @@ impl Operation {
         cx: &CommandContext<'_>,
         router: &Router,
         old: Option<Arc<Known>>,
+        right: Timestamp,
     ) -> Result<()> {
         if let Some(known) = old {
-            for (shard, set) in router.catalog.shards(&**cx.op, router)? {
-                let placement = placed(&known, known.table.shard_named(&shard))?;
-                let id = uuid_value(&self.new.uuid);
-                let ends = Some(Ends { id, right: None });
-                let of = (self.ns.as_str(), &self.old.uuid);
-                match retell(cx, router, &set, of, (placement, ends)) {
+            for (name, set) in router.catalog.shards(&**cx.op, router)? {
+                let shard = known.table.shard_named(&name);
+                match agree(cx, router, &known, (&set, shard), (None, right)) {
+                    // What moves there is of a later right.
+                    Err(e) if e.extra().as_doc().get("moving").is_some() => return Err(e),
                     Err(e) if is_stale(&e) || e.code() == Code::NamespaceNotFound => {}
                     other => other?,
                 }
@@ -231,11 +239,17 @@ pub fn shards_to(names: impl Iterator<Item = String>) -> ArrayBuf {
     names.map(|name| doc! { "id": name }).collect()
 }
 
-/// Ends what routers have left of operations on a collection. No router may be at work on it but the caller.
+/// Ends what routers have left of operations on a collection. No router may be at work on it but the caller, whose right
+/// to that is of the time `right`.
 ///
 /// # Errors
 /// Those of the sets.
-pub fn settle_all(cx: &CommandContext<'_>, router: &Router, ns: &str) -> Result<()> {
+pub fn settle_all(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    ns: &str,
+    right: Timestamp,
+) -> Result<()> {
     let mut left = all(cx, router, Some(ns))?.into_iter();
-    left.try_for_each(|operation| operation.settle(cx, router))
+    left.try_for_each(|operation| operation.settle(cx, router, right))
 }
