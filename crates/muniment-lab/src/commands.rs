@@ -33,6 +33,7 @@ pub const ALL: &[&Spec] = &[
     &HELP,
     &LIST,
     &null::COMMAND,
+    &null::ROUTER,
     &raw_engine::COMMAND,
     &relay::cli::COMMAND,
     &report::command::COMMAND,

@@ -43,6 +43,7 @@ mod lab;
 mod linkbench;
 pub mod mix;
 mod null;
+mod null_router;
 mod placement;
 mod process;
 mod progress;

@@ -1,8 +1,10 @@
-//! The process of the null responder: it parses each message and answers a constant. A load against
-//! it therefore costs only what the client, the kernel and the protocol cost.
+//! The processes that do nothing: the null router, and the null responder. The latter parses each
+//! message and answers a constant. A load against it therefore costs only what the client, the kernel
+//! and the protocol cost.
 
 use crate::commands::{self, Spec};
 use crate::docs;
+use crate::null_router;
 use crate::responder::Responder;
 use muniment_load::fail::{Context, Failure, Result};
 use muniment_value::Doc;
@@ -24,6 +26,24 @@ pub(crate) const COMMAND: Spec = Spec {
         let known = Responder::ALL.into_iter().find(|r| form == r.name());
         let form = known.ok_or_else(|| Failure::new("there is no such FORM"))?;
         Ok(commands::ended(serve(Path::new(file), form)))
+    },
+};
+
+/// `muniment bench null-router PORT_FILE SERVER`.
+pub(crate) const ROUTER: Spec = Spec {
+    name: "null-router",
+    arguments: "PORT_FILE SERVER",
+    about: "",
+    page: commands::of_a_child,
+    run: |given| {
+        let words = given.text_words()?;
+        let [file, server] = words.as_slice() else {
+            return Err(Failure::new("it takes a PORT_FILE and a SERVER"));
+        };
+        // Without its server it is of no use, and the lab says so when it misses it.
+        let lost = || std::process::exit(1);
+        let served = null_router::serve(Path::new(file), server, lost);
+        Ok(commands::ended(served))
     },
 };
 

@@ -1,4 +1,4 @@
-//! The processes that the lab starts: the embedded server, the null responder and the raw engine.
+//! The processes that the lab starts: the embedded server, the null responder, the null router and the raw engine.
 //! Each is this same executable with other arguments, dies with the lab, and leaves no files
 //! afterwards.
 
@@ -329,6 +329,17 @@ pub(crate) fn null_responder(parent: &Path, form: Responder) -> Result<(Process,
     let file_name = file.display().to_string();
     let args = ["bench", "null-responder", &file_name, form.name()].map(String::from);
     let mut p = Process::start("null responder", &args, dir, false)?;
+    let port = p.port(&file)?;
+    Ok((p, format!("127.0.0.1:{port}")))
+}
+
+/// Starts a null router: it passes messages on to the server at this address.
+pub(crate) fn null_router(parent: &Path, server: &str) -> Result<(Process, String)> {
+    let dir = TempDir::new(parent)?;
+    let file = dir.path().join("port");
+    let file_name = file.display().to_string();
+    let args = ["bench", "null-router", &file_name, server].map(String::from);
+    let mut p = Process::start("null router", &args, dir, false)?;
     let port = p.port(&file)?;
     Ok((p, format!("127.0.0.1:{port}")))
 }

@@ -10,10 +10,12 @@ use muniment_load::fail::Result;
 use muniment_value::{DocBuf, array, doc};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The cache of the configuration's server, GiB: it holds a few kilobytes.
 const CONFIG_CACHE_GB: f64 = 0.1;
+/// The longest time that a command of a cluster that runs may take.
+const LONG: Duration = Duration::from_secs(600);
 /// The codes of a router's errors in its first moments, when it does not reach the configuration or
 /// a shard yet, as they stand in a failure's text.
 const STARTING: [&str; 4] = ["(6 ", "(133 ", "(9001 ", "(10107 "];
@@ -135,12 +137,34 @@ impl Sharded {
     /// # Errors
     /// The router refuses it.
     pub(crate) fn divide(&self, db: &str, collection: &str) -> Result<()> {
-        let at_router = |command: DocBuf| ask(&self.router_address, PATIENCE, &command);
-        at_router(doc! { "enableSharding": db })?;
-        let key = doc! { "_id": "hashed" };
+        self.divide_by(db, collection, doc! { "_id": "hashed" })
+    }
+
+    /// Divides a collection by this key.
+    ///
+    /// # Errors
+    /// The router refuses it.
+    pub(crate) fn divide_by(&self, db: &str, collection: &str, key: DocBuf) -> Result<()> {
+        self.at_router(&doc! { "enableSharding": db })?;
         let namespace = format!("{db}.{collection}");
-        at_router(doc! { "shardCollection": namespace, "key": key })?;
+        self.at_router(&doc! { "shardCollection": namespace, "key": key })?;
         Ok(())
+    }
+
+    /// Runs a command on the database admin of the router, however long it takes within reason.
+    ///
+    /// # Errors
+    /// The router's.
+    pub(crate) fn at_router(&self, command: &DocBuf) -> Result<DocBuf> {
+        ask(&self.router_address, LONG, command)
+    }
+
+    /// Runs a command on the database admin of a shard.
+    ///
+    /// # Errors
+    /// The shard's.
+    pub(crate) fn at_shard(&self, i: usize, command: &DocBuf) -> Result<DocBuf> {
+        ask(self.shard(i).unwrap_or_default(), LONG, command)
     }
 
     /// The connection string by which clients reach the router.
@@ -194,6 +218,6 @@ impl Sharded {
 }
 
 /// The name of a shard's set.
-fn name(i: usize) -> String {
+pub(crate) fn name(i: usize) -> String {
     format!("shard{i}")
 }

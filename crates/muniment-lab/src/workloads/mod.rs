@@ -3,6 +3,7 @@
 pub(crate) mod apart;
 pub(crate) mod ceiling;
 pub(crate) mod concerns;
+pub(crate) mod move_cost;
 pub(crate) mod only;
 pub(crate) mod options;
 pub(crate) mod query;

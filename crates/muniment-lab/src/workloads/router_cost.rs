@@ -1,26 +1,31 @@
-//! What a router costs: finds by `_id` through it and straight to the only shard, in turns, and
-//! insertMany through it. With one shard both ways lead to the same data on the same cores.
+//! What a router costs: finds by `_id` through it, straight to the only shard, and through a router
+//! that only passes messages on, in turns; insertMany through it; and updates of a divided and of a
+//! whole collection. With one shard all ways lead to the same data on the same cores.
 
 use crate::batches::{Batches, Documents};
 use crate::docs;
 use crate::lab::{DB, Lab, Target};
+use crate::process;
 use crate::topology::sharded::Sharded;
-use crate::workers::Finds;
+use crate::workers::{Finds, Updates};
 use muniment_load::access::Peer;
 use muniment_load::conn::{Conn, Message, check};
 use muniment_load::fail::{Failure, Result};
-use muniment_load::load::{self, Limit, Load};
+use muniment_load::load::{self, Limit, Load, Worker};
 use muniment_load::stats::{Side, abba};
 use muniment_load::stop;
+use muniment_value::doc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The connections of the finds.
+/// The connections of the finds and updates.
 pub(crate) const CONNECTIONS: u64 = 16;
 /// The documents of an insertMany.
 pub(crate) const BATCH: u64 = 1000;
-/// The collection of the finds.
+/// The divided collection of the finds and updates.
 const POINTS: &str = "points";
+/// A collection with the same documents that is not divided.
+const WHOLE: &str = "whole";
 
 /// The results, one entry for each turn.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,50 +34,41 @@ pub(crate) struct RouterCost {
     pub through: Vec<f64>,
     /// Finds a second straight to the shard.
     pub straight: Vec<f64>,
+    /// Finds a second through the null router.
+    pub passed: Vec<f64>,
     /// The router's CPU time, µs a find.
     pub find_us: Vec<f64>,
     /// The shard's CPU time when it is asked straight, µs a find.
     pub straight_us: Vec<f64>,
+    /// The null router's CPU time, µs a find.
+    pub pass_us: Vec<f64>,
     /// The router's CPU time, µs a document of insertMany.
     pub document_us: Vec<f64>,
     /// Documents a second of insertMany through the router.
     pub documents: Vec<f64>,
+    /// The shard's CPU time, µs an update of the divided collection.
+    pub gated_us: Vec<f64>,
+    /// The same for the collection that is not divided.
+    pub free_us: Vec<f64>,
+}
+
+/// A way to the shard: a peer, and the process whose CPU time counts.
+struct Way<'w> {
+    peer: &'w Peer,
+    pid: Option<u32>,
+    who: &'static str,
 }
 
 /// Measures the router of a cluster with one shard.
 pub(super) fn measure(lab: &mut Lab, target: &Target, cluster: &Sharded) -> Result<RouterCost> {
-    let shard = cluster.shard(0).map(Peer::open);
-    let shard = shard.ok_or_else(|| Failure::new("the cluster has no shard"))?;
-    let shard_pid = cluster.shard_pids().first().copied();
-    let router_pid = Some(cluster.router_pid());
     let points = lab.preset.pick(5_000, 20_000, 20_000);
     cluster.divide(DB, POINTS)?;
-    fill(lab, target, points)?;
+    fill(lab, target, POINTS, points)?;
+    fill(lab, target, WHOLE, points)?;
     let mut cost = RouterCost::default();
-    let mut seed = 0;
-    for (turn, pair) in abba(turns(lab) + 1).into_iter().enumerate() {
-        let mut both = [None, None];
-        for side in pair {
-            let (peer, pid, who) = match side {
-                Side::A => (&target.peer, router_pid, "through the router"),
-                Side::B => (&shard, shard_pid, "straight"),
-            };
-            lab.progress.step(format!("W5 router: finds {who}"));
-            let load = finds(lab, peer, pid, points, &mut seed)?;
-            both[usize::from(side == Side::B)] = Some(load);
-        }
-        // The first turn warms up and is not counted.
-        if let [Some(through), Some(straight)] = both
-            && turn > 0
-            && !stop::asked()
-        {
-            cost.through.push(through.rate());
-            cost.straight.push(straight.rate());
-            cost.find_us.extend(through.server_us());
-            cost.straight_us.extend(straight.server_us());
-        }
-    }
+    finds(lab, target, cluster, points, &mut cost)?;
     inserts(lab, target, cluster, &mut cost)?;
+    updates(lab, target, cluster, points, &mut cost)?;
     Ok(cost)
 }
 
@@ -80,11 +76,11 @@ fn turns(lab: &Lab) -> usize {
     lab.preset.pick(5, 7, 11)
 }
 
-/// Inserts the documents of the finds through the router.
-fn fill(lab: &mut Lab, target: &Target, points: u64) -> Result<()> {
-    lab.progress.step("W5 router: loading");
+/// Inserts so many documents through the router.
+pub(super) fn fill(lab: &mut Lab, target: &Target, coll: &str, points: u64) -> Result<()> {
+    lab.progress.step(format!("W5: loading {coll}"));
     let mut c = target.connect()?;
-    let template = Message::insert(DB, POINTS, None);
+    let template = Message::insert(DB, coll, None);
     let mut m = Message(Vec::new());
     for from in (0..points).step_by(BATCH as usize) {
         template.begin(&mut m);
@@ -97,27 +93,77 @@ fn fill(lab: &mut Lab, target: &Target, points: u64) -> Result<()> {
     Ok(())
 }
 
-/// Finds documents by random `_id`s for a moment.
+/// Measures the finds on all three ways.
 fn finds(
     lab: &mut Lab,
-    peer: &Peer,
-    pid: Option<u32>,
+    target: &Target,
+    cluster: &Sharded,
     points: u64,
+    cost: &mut RouterCost,
+) -> Result<()> {
+    let address = cluster.shard(0);
+    let address = address.ok_or_else(|| Failure::new("the cluster has no shard"))?;
+    let (null, null_address) = process::null_router(&lab.data_parent, address)?;
+    let (shard, passing) = (Peer::open(address), Peer::open(null_address));
+    let through = Way {
+        peer: &target.peer,
+        pid: Some(cluster.router_pid()),
+        who: "finds through the router",
+    };
+    let straight = Way {
+        peer: &shard,
+        pid: cluster.shard_pids().first().copied(),
+        who: "finds straight",
+    };
+    let passed = Way {
+        peer: &passing,
+        pid: Some(null.pid()),
+        who: "finds through the null router",
+    };
+    let mut seed = 0;
+    let make = |conn, seed| Finds::new(conn, POINTS, points, seed, true);
+    for (turn, [first, last]) in abba(turns(lab) + 1).into_iter().enumerate() {
+        let way = |side| match side {
+            Side::A => &through,
+            Side::B => &straight,
+        };
+        // The null router has the middle of each turn.
+        let before = some(lab, way(first), &mut seed, make)?;
+        let between = some(lab, &passed, &mut seed, make)?;
+        let after = some(lab, way(last), &mut seed, make)?;
+        // The first turn warms up and is not counted.
+        if turn == 0 || stop::asked() {
+            continue;
+        }
+        let (a, b) = match first {
+            Side::A => (before, after),
+            Side::B => (after, before),
+        };
+        cost.through.push(a.rate());
+        cost.straight.push(b.rate());
+        cost.passed.push(between.rate());
+        cost.find_us.extend(a.server_us());
+        cost.straight_us.extend(b.server_us());
+        cost.pass_us.extend(between.server_us());
+    }
+    Ok(())
+}
+
+/// Has workers operate for a moment.
+fn some<W: Worker>(
+    lab: &mut Lab,
+    way: &Way<'_>,
     seed: &mut u64,
+    make: impl Fn(Conn, u64) -> W,
 ) -> Result<Load> {
+    lab.progress.step(format!("W5 router: {}", way.who));
     let mut workers = Vec::new();
     for _ in 0..CONNECTIONS {
         *seed += 1;
-        workers.push(Finds::new(
-            Conn::connect(peer)?,
-            POINTS,
-            points,
-            *seed,
-            true,
-        ));
+        workers.push(make(Conn::connect(way.peer)?, *seed));
     }
     let limit = Limit::time(Duration::from_millis(lab.preset.pick(300, 1000, 5000)));
-    load::run("finds", workers, limit, pid, &mut lab.progress)
+    load::run(way.who, workers, limit, way.pid, &mut lab.progress)
 }
 
 /// Inserts batches on one connection through the router, each turn into a collection of its own.
@@ -139,6 +185,40 @@ fn inserts(lab: &mut Lab, target: &Target, cluster: &Sharded, cost: &mut RouterC
         if turn > 0 {
             cost.documents.push(load.rate());
             cost.document_us.extend(load.server_us());
+        }
+    }
+    Ok(())
+}
+
+/// Updates documents of the divided and of the whole collection through the router. What a shard does
+/// more for the first is to look whether it owns them, and to hold the collection as it is.
+fn updates(
+    lab: &mut Lab,
+    target: &Target,
+    cluster: &Sharded,
+    points: u64,
+    cost: &mut RouterCost,
+) -> Result<()> {
+    // The journal's part in an update is many times larger, and differs from one to the next.
+    let concern = doc! { "w": 1 };
+    cluster.at_router(&doc! { "setDefaultRWConcern": 1, "defaultWriteConcern": concern })?;
+    let mut seed = 0;
+    for (turn, pair) in abba(turns(lab) + 1).into_iter().enumerate() {
+        for side in pair {
+            let (coll, who, us) = match side {
+                Side::A => (POINTS, "updates, divided", &mut cost.gated_us),
+                Side::B => (WHOLE, "updates, whole", &mut cost.free_us),
+            };
+            let way = Way {
+                peer: &target.peer,
+                pid: cluster.shard_pids().first().copied(),
+                who,
+            };
+            let make = |conn, seed| Updates::new(conn, coll, points, seed, true);
+            let load = some(lab, &way, &mut seed, make)?;
+            if turn > 0 && !stop::asked() {
+                us.extend(load.server_us());
+            }
         }
     }
     Ok(())

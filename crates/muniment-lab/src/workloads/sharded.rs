@@ -4,6 +4,7 @@
 //! The post gained by this because one of its servers did not use its machine. What can be gained
 //! today is what one server leaves idle, so the CPU time of every process is measured with the rates.
 
+use super::move_cost::{self, MoveCost};
 use super::router_cost::{self, RouterCost};
 use super::scenarios::{
     Data, Extent, LOAD, LONGEST_PAUSE, SCENARIOS, STOCK, Scenario, Size, WORKERS, all_scenarios,
@@ -44,6 +45,8 @@ pub(super) const OPTIONS: &[Opt] = &[
 
 /// The name of the router's own cost among the scenarios, for `--only`.
 pub(super) const ROUTER: &str = "router";
+/// The name of moves among the scenarios.
+pub(super) const MOVE: &str = "move";
 
 /// The post's documents, acknowledged as there. Without this the default would decide, which is
 /// another one for a set than for a server alone.
@@ -77,6 +80,8 @@ pub(crate) struct Run {
     pub held: Vec<Held>,
     /// The router's own cost, where it was measured.
     pub router: Option<RouterCost>,
+    /// What a move costs, where it was measured.
+    pub moves: Option<MoveCost>,
 }
 
 /// One scenario.
@@ -182,6 +187,7 @@ struct Plan {
     size: Size,
     scenarios: Vec<&'static Scenario>,
     router: bool,
+    moves: bool,
     machines: Option<f64>,
     /// The cache of all servers with data together, GiB.
     cache_gb: f64,
@@ -189,7 +195,10 @@ struct Plan {
 
 impl Plan {
     fn of(lab: &Lab) -> Result<Plan> {
-        let own: Vec<&str> = all_scenarios().map(|s| s.name).chain([ROUTER]).collect();
+        let own: Vec<&str> = all_scenarios()
+            .map(|s| s.name)
+            .chain([ROUTER, MOVE])
+            .collect();
         let machines = lab.options.text(MACHINES).map(share).transpose()?;
         let wanted = match lab.only.values("scenario") {
             Some(_) => lab.only.keep("scenario", own, ToString::to_string)?,
@@ -203,10 +212,10 @@ impl Plan {
                 "--only workers are the sweep's, which runs on one server alone, without --topology",
             ));
         }
-        let router = wanted.contains(&ROUTER);
-        if machines.is_some() && router && lab.only.values("scenario").is_some() {
+        let (router, moves) = (wanted.contains(&ROUTER), wanted.contains(&MOVE));
+        if machines.is_some() && (router || moves) && lab.only.values("scenario").is_some() {
             return Err(Failure::new(
-                "the router's cost is not measured with --machines: stopped shards would hide it",
+                "what a router and a move cost is not measured with --machines: stopped shards would hide it",
             ));
         }
         Ok(Plan {
@@ -216,6 +225,7 @@ impl Plan {
                 .filter(|s| wanted.contains(&s.name))
                 .collect(),
             router: router && machines.is_none(),
+            moves: moves && machines.is_none(),
             machines,
             // The post's machine held all of its data in memory, so the caches do too.
             cache_gb: lab.cache(None).unwrap_or(lab.preset.pick(1.0, 1.0, 24.0)),
@@ -423,6 +433,7 @@ fn one(lab: &mut Lab, plan: &Plan, count: Count, found: &mut Found) -> Result<()
         rows: Vec::new(),
         held: Vec::new(),
         router: None,
+        moves: None,
     };
     let result = measure(lab, plan, &mut servers, &mut run);
     found.runs.push(run);
@@ -456,6 +467,12 @@ fn measure(lab: &mut Lab, plan: &Plan, servers: &mut Servers, run: &mut Run) -> 
         && !stop::asked()
     {
         run.router = Some(router_cost::measure(lab, &servers.target, cluster)?);
+    }
+    if let (Some(cluster), Count::Shards(2)) = (&servers.cluster, run.count)
+        && plan.moves
+        && !stop::asked()
+    {
+        run.moves = Some(move_cost::measure(lab, &servers.target, cluster)?);
     }
     Ok(())
 }
@@ -547,26 +564,29 @@ mod tests {
         lab
     }
 
-    fn wanted(only: &[&str], machines: Option<&str>) -> Result<(Vec<&'static str>, bool)> {
+    fn wanted(only: &[&str], machines: Option<&str>) -> Result<(Vec<&'static str>, bool, bool)> {
         let plan = Plan::of(&lab(only, machines))?;
         let names = plan.scenarios.iter().map(|s| s.name).collect();
-        Ok((names, plan.router))
+        Ok((names, plan.router, plan.moves))
     }
 
     #[test]
     fn the_posts_scenarios_run_unless_others_are_asked_for() {
         let post = vec!["S1", "S2", "S3", "S4", "S5"];
-        assert_eq!(wanted(&[], None).unwrap(), (post.clone(), true));
+        assert_eq!(wanted(&[], None).unwrap(), (post.clone(), true, true));
         // Shards that stand still would be taken for a router's cost.
-        assert_eq!(wanted(&[], Some("0.2")).unwrap(), (post, false));
+        assert_eq!(wanted(&[], Some("0.2")).unwrap(), (post, false, false));
         let some = wanted(&["scenario=E,router"], None).unwrap();
-        assert_eq!(some, (vec!["E"], true));
+        assert_eq!(some, (vec!["E"], true, false));
+        let some = wanted(&["scenario=move"], None).unwrap();
+        assert_eq!(some, (vec![], false, true));
         for (only, machines, why) in [
             (
                 "scenario=router",
                 Some("0.2"),
                 "not measured with --machines",
             ),
+            ("scenario=move", Some("0.2"), "not measured with --machines"),
             (
                 "scenario=sweep",
                 None,

@@ -23,14 +23,14 @@ use muniment_load::stop;
 pub(crate) const SPEC: Spec = Spec {
     name: "w5",
     title: "YCSB: five scenarios, workloads A to F",
-    about: "YCSB's CoreWorkload through the lab's raw client: keys, choices and values as the released YCSB makes them. S1 loads documents of 8 fields of 250 bytes with 32 workers; S2 to S5 read, update and insert by uniform keys; A to F are YCSB's own files (10 fields of 100 bytes). The sweep runs S3's mix with more and more workers and fits the Universal Scalability Law; one worker is measured with client and server on one core and on two, and counts as on two. --topology shards=server,1,2,4,6,8 runs S1 to S5 on clusters of so many shards instead, all on this machine and behind a router, and on one server without one, and measures what the router costs.",
+    about: "YCSB's CoreWorkload through the lab's raw client: keys, choices and values as the released YCSB makes them. S1 loads documents of 8 fields of 250 bytes with 32 workers; S2 to S5 read, update and insert by uniform keys; A to F are YCSB's own files (10 fields of 100 bytes). The sweep runs S3's mix with more and more workers and fits the Universal Scalability Law; one worker is measured with client and server on one core and on two, and counts as on two. --topology shards=server,1,2,4,6,8 runs S1 to S5 on clusters of so many shards instead, all on this machine and behind a router, and on one server without one, and measures what the router costs (with one shard) and what a move costs (with two).",
     disk_gb: [0.6, 3.0, 30.0],
     options: sharded::OPTIONS,
     dimensions: &[
         Dimension {
             name: "scenario",
             about: "what runs; loads that it needs run too",
-            values: |_| texts(names().into_iter().chain([sharded::ROUTER])),
+            values: |_| texts(names().into_iter().chain([sharded::ROUTER, sharded::MOVE])),
         },
         Dimension {
             name: "workers",

@@ -5,6 +5,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod ceiling;
+mod cluster_costs;
 pub(crate) mod index_cost;
 pub(crate) mod query;
 pub(crate) mod rates;

@@ -1,14 +1,13 @@
 //! The report of W5 on shards: rates by number of shards beside one server, the CPU time of every
 //! process, what each shard holds, and what the router costs.
 
+use super::cluster_costs;
 use crate::report::plot::{Axis, Mark, Plot, Series};
 use crate::report::table::{Table, bytes, rate};
-use crate::report::{Better, Outcome, Statistic};
+use crate::report::{Outcome, Statistic};
 use crate::topology::option::Count;
-use crate::workloads::router_cost::{BATCH, CONNECTIONS, RouterCost};
 use crate::workloads::scenarios::Scenario;
 use crate::workloads::sharded::{Found, Held, Row};
-use muniment_load::stats::{Ratio, median};
 
 /// More than this times one server's rate is not to be had by shards on its machine.
 const MOST_GAINED: f64 = 1.2;
@@ -16,10 +15,6 @@ const MOST_GAINED: f64 = 1.2;
 const POST_MIXED: (&str, f64, usize) = ("S3", 2.75, 6);
 /// The post's workload that only reads, which gained nothing.
 const POST_READS: &str = "S5";
-/// The most CPU time that a router is to take, µs a find by `_id` and µs a document of insertMany.
-const MOST_US: [f64; 2] = [12.0, 1.5];
-/// The least rate through the router, in parts of that straight to the shard.
-const LEAST_THROUGH: f64 = 0.7;
 
 /// The name of a scenario with a number of shards, in figures and samples.
 pub(crate) fn called(scenario: &Scenario, count: Count) -> String {
@@ -65,7 +60,10 @@ pub(crate) fn tell(found: &Found, out: &mut Outcome) {
         out.tables.push(held(found));
     }
     if let Some(cost) = found.runs.iter().find_map(|r| r.router.as_ref()) {
-        router(cost, out);
+        cluster_costs::router(cost, out);
+    }
+    if let Some(cost) = found.runs.iter().find_map(|r| r.moves.as_ref()) {
+        cluster_costs::moves(cost, out);
     }
 }
 
@@ -418,76 +416,12 @@ fn ratios(found: &Found, names: &[&'static Scenario]) -> Option<Plot> {
     })
 }
 
-/// Adds what the router costs.
-fn router(cost: &RouterCost, out: &mut Outcome) {
-    let mut t = Table::new(
-        "What the router costs",
-        &["<what", ">measured", ">target", "<", "<beside"],
-    );
-    let verdict = |met: bool| if met { "met" } else { "MISSED" }.to_string();
-    let times = [
-        ("find by _id", &cost.find_us, MOST_US[0], "µs/find", {
-            let own = median(&cost.straight_us);
-            format!("the shard asked straight: {own:.1} µs a find")
-        }),
-        (
-            "document of insertMany",
-            &cost.document_us,
-            MOST_US[1],
-            "µs/document",
-            {
-                let all = rate(median(&cost.documents));
-                format!("{all} documents/s in batches of {BATCH}, one connection")
-            },
-        ),
-    ];
-    for (what, us, most, unit, beside) in times {
-        if us.is_empty() {
-            continue;
-        }
-        let us = median(us);
-        let name = format!("router's CPU, {what}");
-        out.figure(&name, us, unit, None);
-        t.row([
-            format!("{name}, µs"),
-            format!("{us:.2}"),
-            format!("≤ {most}"),
-            verdict(us <= most),
-            beside,
-        ]);
-    }
-    if let Some(ratio) = Ratio::of_pairs(&cost.through, &cost.straight) {
-        let figure = out.figure(
-            "finds through the router / straight",
-            ratio.median,
-            "×",
-            None,
-        );
-        figure.better(Better::Higher).between(ratio.low, ratio.high);
-        t.row([
-            format!("rate of finds through it / straight to the shard, {CONNECTIONS} connections"),
-            ratio.text(),
-            format!("≥ {LEAST_THROUGH}"),
-            verdict(ratio.median >= LEAST_THROUGH),
-            format!(
-                "{} and {} finds/s",
-                rate(median(&cost.through)),
-                rate(median(&cost.straight))
-            ),
-        ]);
-        out.findings.push(format!(
-            "Through the router finds by _id reach {} of the rate that they reach straight to the shard, on the same cores.",
-            ratio.text()
-        ));
-    }
-    t.note("With one shard, in turns; medians. The client has a share of the same cores, so a rate is as much a matter of all CPU time as of the router's.");
-    out.tables.push(t);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report::experiments::fixtures::{check, load, measured};
+    use crate::workloads::move_cost::MoveCost;
+    use crate::workloads::router_cost::RouterCost;
     use crate::workloads::scenarios::{LOAD, SCENARIOS, STOCK};
     use crate::workloads::sharded::{Cpu, Run};
     use crate::ycsb::Phase;
@@ -532,6 +466,7 @@ mod tests {
                 })
                 .collect(),
             router: None,
+            moves: None,
         }
     }
 
@@ -554,6 +489,18 @@ mod tests {
             straight_us: vec![9.0; 5],
             document_us: vec![1.75; 5],
             documents: vec![150_000.0; 5],
+            passed: vec![900.0; 5],
+            pass_us: vec![7.0; 5],
+            gated_us: vec![20.1, 20.3, 20.2, 20.2, 20.1],
+            free_us: vec![20.0; 5],
+        });
+        found.runs[2].moves = Some(MoveCost {
+            bytes: 4.1e7,
+            quiet: vec![0.4, 0.39],
+            beside: vec![0.8, 0.82],
+            calm_ms: vec![1.5, 1.25],
+            end_ms: vec![4.5, 90.0],
+            longest_ms: vec![31.0, 92.5],
         });
         found.runs[0].rows.push(row(&STOCK[4], Count::Server, 0.1));
         found.runs[2].rows.push(refused(Count::Shards(2)));
