@@ -1,6 +1,7 @@
 //! `muniment cluster`: starts everything, ends everything, and finds its data again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+use muniment_value::doc;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::path::Path;
@@ -82,6 +83,18 @@ fn it_starts_ends_and_starts_again() {
             if testkit::persistent() {
                 assert_eq!(c.find_all(db, &shell("{find: 'c'}")).unwrap().len(), n);
             }
+        }
+        // Both shards have a part of it, and the database is at home on one.
+        if n == 1 {
+            let divide = "{shardCollection: 'a.divided', key: {k: 'hashed'}}";
+            c.command("admin", &shell(divide)).unwrap();
+            let docs: Vec<_> = (0..100).map(|k| doc! { "k": k }).collect();
+            c.command_with("a", &doc! { "insert": "divided" }, &[("documents", &docs)])
+                .unwrap();
+        }
+        if testkit::persistent() {
+            let found = c.find_all("a", &shell("{find: 'divided'}")).unwrap();
+            assert_eq!(found.len(), 100);
         }
         let shards = c.find_all("config", &shell("{find: 'shards'}")).unwrap();
         assert_eq!(shards.len(), 2);

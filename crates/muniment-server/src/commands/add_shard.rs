@@ -70,7 +70,9 @@ pub fn add(
     let name = wanted.unwrap_or(&address.name);
     let set = router.catalog.reach(router, address);
     set.look(&**cx.op)?;
-    let databases = match known(cx, router, (name, wanted.is_some()), address)? {
+    let before = known(cx, router, (name, wanted.is_some()), address)?;
+    let is_new = before.is_none();
+    let databases = match before {
         // An earlier call may have been cut off before all databases were noted.
         Some(before) if before != name => return Ok(before),
         Some(_) => databases_of(cx, router, &set)?,
@@ -96,7 +98,8 @@ pub fn add(
     for db in databases {
         let wanted = Some(Some(name));
         let on = router.catalog.database(&**cx.op, router, &db, wanted)?;
-        if on.is_some_and(|on| on.name != set.name) {
+        // A shard has parts of collections whose databases are on others.
+        if is_new && on.is_some_and(|on| on.name != set.name) {
             return Err(Error::new(
                 Code::OperationFailed,
                 format!(
