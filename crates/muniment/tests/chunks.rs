@@ -576,3 +576,52 @@ fn what_shards_have_is_shown() {
         "{find: 'changelog', filter: {what: 'moveChunk.from', 'details.note': 'success'}}";
     assert_eq!(all(&mut c, "config", success).len(), 1);
 }
+
+/// A router reads the chunks of a collection in pages, all of them as of one time, while others change.
+#[test]
+fn many_chunks_are_read_in_pages() {
+    const CHUNKS: usize = 15_000;
+    let cluster = Cluster::start(2, 1, 2);
+    let mut c = cluster.connect();
+    admin(&mut c, "{enableSharding: 't', primaryShard: 's0'}");
+    let divide =
+        format!("{{shardCollection: 't.c', key: {{k: 'hashed'}}, numInitialChunks: {CHUNKS}}}");
+    admin(&mut c, &divide);
+    let docs: Vec<_> = (0..500).map(|k| doc! { "k": k }).collect();
+    c.command_with("t", &doc! { "insert": "c" }, &[("documents", &docs)])
+        .unwrap();
+    thread::scope(|scope| {
+        let mover = scope.spawn(|| {
+            let mut c = cluster.connect();
+            for i in 0..6 {
+                let found = all(
+                    &mut c,
+                    "config",
+                    "{find: 'chunks', sort: {min: 1}, limit: 1}",
+                );
+                let to = if text(&found[0], "shard") == "s0" {
+                    "s1"
+                } else {
+                    "s0"
+                };
+                let mut command = doc! { "moveChunk": "t.c", "to": to };
+                let bounds = ["min", "max"].map(|name| found[0].as_doc().get(name).unwrap());
+                command.append("bounds", array![bounds[0], bounds[1]]);
+                c.command("admin", &command)
+                    .unwrap_or_else(|e| panic!("{i}: {e}"));
+            }
+        });
+        let mut late = cluster.routers[1].connect();
+        while !mover.is_finished() {
+            admin(&mut late, "{flushRouterConfig: 1}");
+            assert_eq!(all(&mut late, "t", "{find: 'c', filter: {k: 7}}").len(), 1);
+            assert_eq!(
+                all(&mut late, "t", "{find: 'c', batchSize: 1000}").len(),
+                500
+            );
+        }
+    });
+    let counted = "{aggregate: 'chunks', pipeline: [{$count: 'n'}], cursor: {}}";
+    let n = all(&mut c, "config", counted);
+    assert_eq!(testkit::ask::number(&n[0], "n"), CHUNKS as i64);
+}

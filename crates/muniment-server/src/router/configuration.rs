@@ -95,10 +95,43 @@ pub fn read_after(
     first_batch(on, router, &find, reach).map(|(found, _)| found)
 }
 
+/// As [`read_after`], for pages that belong together: all of them are read as of the time of the first one, which has none
+/// yet and is told `at`.
+///
+/// # Errors
+/// As [`read`]; 246 SnapshotUnavailable if that time is too long ago.
+pub fn read_page(
+    on: &dyn Interrupt,
+    router: &Router,
+    collection: &str,
+    filter: DocBuf,
+    (by, most): (&str, usize),
+    (reach, at): (Reach<'_>, &mut Option<Timestamp>),
+) -> Result<Vec<DocBuf>> {
+    let mut sort = DocBuf::new();
+    sort.append(by, 1);
+    let concern = match at {
+        Some(at) => doc! { "level": "snapshot", "atClusterTime": timestamp(*at) },
+        None => concern_of("snapshot", router, reach),
+    };
+    let find = doc! {
+        "find": collection, "filter": filter, "sort": sort,
+        "readConcern": concern, "limit": most as i64, "batchSize": most as i64,
+        "singleBatch": true, "$readPreference": doc! { "mode": "primaryPreferred" },
+    };
+    let (found, cursor) = first_batch(on, router, &find, reach)?;
+    *at = at.or(cursor.at);
+    Ok(found)
+}
+
 /// What a primary tells is not older than anything that this router was told before: one that leads no more and does not
 /// know it yet never comes to that time.
 fn concern(router: &Router, reach: Reach<'_>) -> DocBuf {
-    let mut concern = doc! { "level": "majority" };
+    concern_of("majority", router, reach)
+}
+
+fn concern_of(level: &str, router: &Router, reach: Reach<'_>) -> DocBuf {
+    let mut concern = doc! { "level": level };
     // An answer that was not taken any further may have told a time that no other message tells.
     let heard = router.times.newest();
     let heard = heard.and_then(|d| d.as_doc().get("clusterTime").map(times_of));
@@ -126,8 +159,8 @@ pub fn aggregated(
         "aggregate": collection, "pipeline": pipeline, "cursor": doc! { "batchSize": MOST },
         "readConcern": concern(router, Reach::Primary),
     };
-    let (found, more) = first_batch(on, router, &aggregate, Reach::Primary)?;
-    match more {
+    let (found, cursor) = first_batch(on, router, &aggregate, Reach::Primary)?;
+    match cursor.goes_on {
         false => Ok(found),
         true => Err(Error::internal(format!(
             "config.{collection} gives more than fits into one batch"
@@ -135,13 +168,21 @@ pub fn aggregated(
     }
 }
 
-/// The documents of the first batch of a command with a cursor, and whether there are more.
+/// What a reply says of its cursor.
+struct Cursor {
+    /// There are more documents.
+    goes_on: bool,
+    /// The time as of which it reads, if the command asks for one.
+    at: Option<Timestamp>,
+}
+
+/// The documents of the first batch of a command with a cursor.
 fn first_batch(
     on: &dyn Interrupt,
     router: &Router,
     command: &DocBuf,
     reach: Reach<'_>,
-) -> Result<(Vec<DocBuf>, bool)> {
+) -> Result<(Vec<DocBuf>, Cursor)> {
     let mut found = Vec::new();
     let own = Own {
         set: &router.config,
@@ -163,6 +204,9 @@ fn first_batch(
     {
         found.extend(v.as_doc().map(|d| d.to_buf()));
     }
-    let more = cursor.get("id").and_then(|v| v.as_i64_exact()) != Some(0);
-    Ok((found, more))
+    let told = Cursor {
+        goes_on: cursor.get("id").and_then(|v| v.as_i64_exact()) != Some(0),
+        at: cursor.get("atClusterTime").map(times_of),
+    };
+    Ok((found, told))
 }

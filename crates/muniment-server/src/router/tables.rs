@@ -4,18 +4,19 @@
 //! better (StaleConfig). That a collection is not sharded is remembered in the same way. Invariant: a table that is
 //! out of date costs a repetition and never a wrong answer, since each shard compares the version that it is sent.
 
-use super::configuration::{is_last, read_after, read_any};
+use super::configuration::{is_last, read_after, read_any, read_page};
 use super::together::{Takes, Together};
 use super::{Reach, Router, SetPool};
 use crate::placement::of_all_shards;
 use crate::read_preference::{Mode, ReadPreference};
+use crate::uuid::uuid_value;
 use muniment_exec::{BUCKETS, Expected, TimeSeries};
 use muniment_op::Interrupt;
 use muniment_shard::catalog::{Chunk, Collection};
-use muniment_shard::{RangeTable, Record, ShardKey, Timestamp, Version};
+use muniment_shard::{Builder, RangeTable, Record, ShardKey, Timestamp, Version};
 use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, doc};
 use parking_lot::RwLock;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// So many names are remembered; then all are forgotten.
@@ -343,8 +344,11 @@ fn load(
             Err(e)
                 if matches!(
                     e.code(),
-                    // The second one: the bounds of chunks are of another shard key.
-                    Code::ConflictingOperationInProgress | Code::ShardKeyNotFound
+                    // The second one: the bounds of chunks are of another shard key. The third one: they were read for too
+                    // long.
+                    Code::ConflictingOperationInProgress
+                        | Code::ShardKeyNotFound
+                        | Code::SnapshotUnavailable
                 ) && attempt < ATTEMPTS =>
             {
                 reach = Reach::Primary;
@@ -373,7 +377,7 @@ fn sets_of(
     table.shards().iter().enumerate().map(set).collect()
 }
 
-/// All chunks of a collection.
+/// All chunks of a collection. There may be millions of them, so none is kept but in the table.
 fn whole(
     on: &dyn Interrupt,
     router: &Router,
@@ -381,18 +385,32 @@ fn whole(
     key: &Arc<ShardKey>,
     reach: Reach<'_>,
 ) -> Result<(RangeTable, Timestamp)> {
-    let (records, changed) = since(on, router, (collection, key), Version::default(), reach)?;
-    // A chunk that was changed while they were read is there twice; the later one counts.
-    let mut by_min: BTreeMap<Vec<u8>, Record> = BTreeMap::new();
-    for record in records {
-        by_min.insert(record.min.clone(), record);
+    let mut builder = Builder::new(Arc::clone(key), collection.generation);
+    let (mut changed, mut at, mut last) = (Timestamp::default(), None, None);
+    loop {
+        let mut filter = doc! { "uuid": uuid_value(&collection.generation.uuid) };
+        filter.append_some("min", last.map(|min: DocBuf| doc! { "$gt": min }));
+        let page = read_page(
+            on,
+            router,
+            "chunks",
+            filter,
+            ("min", PAGE),
+            (reach, &mut at),
+        )?;
+        for d in &page {
+            let chunk = Chunk::parse(d.as_doc())?;
+            let record = chunk.record(key)?;
+            changed = changed.max(chunk.on_current_shard_since.unwrap_or_default());
+            builder.push(&record.min, &record.max, &record.shard, record.version)?;
+        }
+        if is_last(&page, PAGE) {
+            return Ok((builder.finish()?, changed));
+        }
+        last = page
+            .last()
+            .and_then(|d| Some(d.as_doc().get_doc("min")?.to_buf()));
     }
-    let table = RangeTable::build(
-        Arc::clone(key),
-        collection.generation,
-        by_min.into_values().collect(),
-    )?;
-    Ok((table, changed))
 }
 
 /// The table with what has changed since it was read.
@@ -428,10 +446,7 @@ fn since(
     let mut records = Vec::new();
     let mut changed = Timestamp::default();
     loop {
-        let uuid = Value::Binary {
-            subtype: 4,
-            bytes: &collection.generation.uuid,
-        };
+        let uuid = uuid_value(&collection.generation.uuid);
         let filter = doc! { "uuid": uuid, "lastmod": doc! { "$gt": version.to_value() } };
         let page = read_after(on, router, "chunks", filter, ("lastmod", PAGE), reach)?;
         for d in &page {
