@@ -622,7 +622,7 @@ fn shards_of_one_machine_hold_all_documents_and_end() {
         "--topology",
         "shards=server,1,2",
         "--only",
-        "scenario=S1,S5,router",
+        "scenario=S1,S5,router,move",
     ];
     let out = bench(&dir.0, &args).output().unwrap();
     let stdout = String::from_utf8_lossy(&out.stdout);
@@ -655,7 +655,9 @@ fn shards_of_one_machine_hold_all_documents_and_end() {
         assert!(each.iter().all(|n| *n > 4500), "{row:?}");
     }
     let router = table(&results, "What the router costs");
-    assert_eq!(router.len(), 3, "{router:?}");
+    assert_eq!(router.len(), 5, "{router:?}");
+    let moves = table(&results, "What a move costs");
+    assert_eq!(moves.len(), 3, "{moves:?}");
     let figures: Vec<&serde_json::Value> = results
         .iter()
         .filter_map(|l| l["figures"].as_array())
@@ -667,6 +669,8 @@ fn shards_of_one_machine_hold_all_documents_and_end() {
         "S1, 2 shards: CPU of router",
         "S1, 2 shards: CPU of configuration",
         "router's CPU, find by _id",
+        "null router's CPU, find by _id",
+        "a move, beside writers",
     ] {
         let found = figures.iter().find(|f| f["name"] == name);
         let value = found.and_then(|f| f["value"].as_f64());
