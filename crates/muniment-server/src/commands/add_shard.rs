@@ -8,7 +8,7 @@ use crate::router::configuration::read;
 use crate::router::{Router, SetPool, forward, settings};
 use muniment_auth::action::Action;
 use muniment_value::args::{Field, Types, idle, opt};
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc};
 use muniment_wire::client;
 
 const FIELDS: &[Field] = &[
@@ -70,11 +70,10 @@ pub fn add(
     let name = wanted.unwrap_or(&address.name);
     let set = router.catalog.reach(router, address);
     set.look(&**cx.op)?;
-    let before = known(cx, router, (name, wanted.is_some()), address)?;
-    let is_new = before.is_none();
-    let databases = match before {
-        // An earlier call may have been cut off before all databases were noted.
-        Some(before) if before != name => return Ok(before),
+    let databases = match known(cx, router, (name, wanted.is_some()), address)? {
+        Some((before, false)) => return Ok(before),
+        // An earlier call was cut off before all databases were noted, as the field `addingDatabases` says.
+        Some((before, true)) if before != name => return Ok(before),
         Some(_) => databases_of(cx, router, &set)?,
         None => {
             let databases = check(cx, router, name, &set)?;
@@ -83,9 +82,10 @@ pub fn add(
             let (t, i) = (at.seconds(), at.increment());
             let shard = doc! {
                 "_id": name, "host": set.text(), "state": 1, "topologyTime": Value::Timestamp { t, i },
+                "addingDatabases": true,
             };
             let insert = doc! {
-                "insert": "shards", "documents": muniment_value::array![shard],
+                "insert": "shards", "documents": array![shard],
                 "writeConcern": doc! { "w": "majority" },
             };
             store(cx, router, &insert)?;
@@ -98,8 +98,7 @@ pub fn add(
     for db in databases {
         let wanted = Some(Some(name));
         let on = router.catalog.database(&**cx.op, router, &db, wanted)?;
-        // A shard has parts of collections whose databases are on others.
-        if is_new && on.is_some_and(|on| on.name != set.name) {
+        if on.is_some_and(|on| on.name != set.name) {
             return Err(Error::new(
                 Code::OperationFailed,
                 format!(
@@ -109,16 +108,23 @@ pub fn add(
             ));
         }
     }
+    let whole = doc! {
+        "q": doc! { "_id": name }, "u": doc! { "$unset": doc! { "addingDatabases": "" } },
+    };
+    let update = doc! {
+        "update": "shards", "updates": array![whole], "writeConcern": doc! { "w": "majority" },
+    };
+    store(cx, router, &update)?;
     Ok(name.to_string())
 }
 
-/// The name of the shard, if there is already one with this name or this set. Whether the command names it counts, too.
+/// The name of the shard, and whether it is still being added, if there is already one with this name or this set. Whether the command names it counts, too.
 fn known(
     cx: &CommandContext<'_>,
     router: &Router,
     (name, is_named): (&str, bool),
     address: &SetAddress,
-) -> Result<Option<String>> {
+) -> Result<Option<(String, bool)>> {
     for d in read(&**cx.op, router, "shards", DocBuf::new())? {
         let d = d.as_doc();
         let (id, host) = (d.get_str("_id").unwrap_or_default(), d.get_str("host"));
@@ -135,7 +141,8 @@ fn known(
         }
         match (id == name, same) {
             (_, true) if id == name || !is_named => {
-                return Ok(Some(id.to_string()));
+                let adding = d.get("addingDatabases").is_some_and(|v| v.truthy());
+                return Ok(Some((id.to_string(), adding)));
             }
             (true, _) | (_, true) => {
                 return Err(Error::new(
@@ -196,7 +203,7 @@ fn check(
     Ok(names)
 }
 
-/// Inserts into the configuration.
+/// Inserts into the configuration, or updates it.
 fn store(cx: &CommandContext<'_>, router: &Router, insert: &DocBuf) -> Result<()> {
     let config = &router.config;
     let reply = forward::run(&**cx.op, router, config, "config", insert, false)?;

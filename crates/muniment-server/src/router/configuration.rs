@@ -6,7 +6,7 @@ use crate::read_preference::{Mode, ReadPreference};
 use muniment_member::{times_of, timestamp};
 use muniment_op::Interrupt;
 use muniment_storage::Timestamp;
-use muniment_value::{ArrayBuf, Doc, DocBuf, Error, Result, array, doc};
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, array, doc};
 use muniment_wire::client::check_ok;
 
 /// So many documents are read at a time. A batch may hold 16 MiB, and a document of the configuration has some hundred
@@ -95,33 +95,55 @@ pub fn read_after(
     first_batch(on, router, &find, reach).map(|(found, _)| found)
 }
 
-/// As [`read_after`], for pages that belong together: all of them are read as of the time of the first one, which has none
-/// yet and is told `at`.
+/// Where and as of when pages are read that belong together.
+pub struct Place {
+    host: String,
+    at: Timestamp,
+}
+
+/// How long the reading of a later page may take, in milliseconds. The member may have lost what confirms it.
+const LATER: i64 = 10_000;
+
+/// As [`read_after`], for pages that belong together: all of them are read where the first one was, and as of its time.
 ///
 /// # Errors
-/// As [`read`]; 246 SnapshotUnavailable if that time is too long ago.
+/// As [`read`]; 117 ConflictingOperationInProgress if a later page cannot be read so any more.
 pub fn read_page(
     on: &dyn Interrupt,
     router: &Router,
     collection: &str,
     filter: DocBuf,
     (by, most): (&str, usize),
-    (reach, at): (Reach<'_>, &mut Option<Timestamp>),
+    (reach, place): (Reach<'_>, &mut Option<Place>),
 ) -> Result<Vec<DocBuf>> {
     let mut sort = DocBuf::new();
     sort.append(by, 1);
-    let concern = match at {
-        Some(at) => doc! { "level": "snapshot", "atClusterTime": timestamp(*at) },
-        None => concern_of("snapshot", router, reach),
+    let mut find = doc! {
+        "find": collection, "filter": filter, "sort": sort, "limit": most as i64,
+        "batchSize": most as i64, "singleBatch": true,
+        "$readPreference": doc! { "mode": "primaryPreferred" },
     };
-    let find = doc! {
-        "find": collection, "filter": filter, "sort": sort,
-        "readConcern": concern, "limit": most as i64, "batchSize": most as i64,
-        "singleBatch": true, "$readPreference": doc! { "mode": "primaryPreferred" },
+    let Some(place) = place else {
+        find.append("readConcern", concern_of("snapshot", router, reach));
+        let (found, told) = first_batch(on, router, &find, reach)?;
+        *place = told.at.map(|at| Place {
+            host: told.host,
+            at,
+        });
+        return Ok(found);
     };
-    let (found, cursor) = first_batch(on, router, &find, reach)?;
-    *at = at.or(cursor.at);
-    Ok(found)
+    let concern = doc! { "level": "snapshot", "atClusterTime": timestamp(place.at) };
+    find.append("readConcern", concern);
+    find.append("maxTimeMS", LATER);
+    match first_batch(on, router, &find, Reach::Host(&place.host)) {
+        Ok((found, _)) => Ok(found),
+        Err(e) => {
+            on.check()?;
+            // It may have ended since, or keep that time no more.
+            let why = format!("config.{collection} can no longer be read as of one time: {e}");
+            Err(Error::new(Code::ConflictingOperationInProgress, why))
+        }
+    }
 }
 
 /// What a primary tells is not older than anything that this router was told before: one that leads no more and does not
@@ -174,6 +196,8 @@ struct Cursor {
     goes_on: bool,
     /// The time as of which it reads, if the command asks for one.
     at: Option<Timestamp>,
+    /// The member that has it.
+    host: String,
 }
 
 /// The documents of the first batch of a command with a cursor.
@@ -192,11 +216,9 @@ fn first_batch(
         reach,
     };
     let reply = ask_own_of_all(on, router, &[own]).pop();
-    let reply = reply
-        .ok_or_else(|| Error::internal("a reply is lost"))??
-        .body;
-    check_ok(reply.as_doc())?;
-    let cursor = reply.as_doc().get_doc("cursor").unwrap_or(Doc::EMPTY);
+    let reply = reply.ok_or_else(|| Error::internal("a reply is lost"))??;
+    check_ok(reply.body.as_doc())?;
+    let cursor = reply.body.as_doc().get_doc("cursor").unwrap_or(Doc::EMPTY);
     for v in cursor
         .get_array("firstBatch")
         .unwrap_or(Doc::EMPTY)
@@ -207,6 +229,7 @@ fn first_batch(
     let told = Cursor {
         goes_on: cursor.get("id").and_then(|v| v.as_i64_exact()) != Some(0),
         at: cursor.get("atClusterTime").map(times_of),
+        host: reply.host.clone(),
     };
     Ok((found, told))
 }

@@ -344,8 +344,8 @@ fn load(
             Err(e)
                 if matches!(
                     e.code(),
-                    // The second one: the bounds of chunks are of another shard key. The third one: they were read for too
-                    // long.
+                    // The second one: the bounds of chunks are of another shard key. The third one: a
+                    // transaction of many writes was committed while they were read.
                     Code::ConflictingOperationInProgress
                         | Code::ShardKeyNotFound
                         | Code::SnapshotUnavailable
@@ -386,7 +386,7 @@ fn whole(
     reach: Reach<'_>,
 ) -> Result<(RangeTable, Timestamp)> {
     let mut builder = Builder::new(Arc::clone(key), collection.generation);
-    let (mut changed, mut at, mut last) = (Timestamp::default(), None, None);
+    let (mut changed, mut place, mut last) = (Timestamp::default(), None, None);
     loop {
         let mut filter = doc! { "uuid": uuid_value(&collection.generation.uuid) };
         filter.append_some("min", last.map(|min: DocBuf| doc! { "$gt": min }));
@@ -396,7 +396,7 @@ fn whole(
             "chunks",
             filter,
             ("min", PAGE),
-            (reach, &mut at),
+            (reach, &mut place),
         )?;
         for d in &page {
             let chunk = Chunk::parse(d.as_doc())?;

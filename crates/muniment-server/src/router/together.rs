@@ -1,8 +1,8 @@
 //! Reads that many threads ask for at the same time are made once.
 //!
 //! When a range has moved, each operation that meets the old version asks for the table anew. They get it from one read
-//! or two: all of them may take what was read after they asked. A thread that stands in line for long reads by itself, so
-//! a read that gets no answer holds up nobody else.
+//! or two: all of them may take what was read after they asked. There are two lines, and a thread that stands in one for
+//! long goes to the other, so a read that gets no answer holds up nobody else, and no more than two are made at a time.
 
 use muniment_op::{Interrupt, Lock};
 use muniment_value::Result;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-/// How long a thread waits for the reads of others.
+/// How long a thread stands in a line.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Which reads of others a thread may take the result of.
@@ -33,20 +33,20 @@ impl<T> Default for Together<T> {
     }
 }
 
-/// Reads of one thing, one at a time.
+/// Reads of one thing, one at a time in each line.
 struct Reading<T> {
-    line: Lock<()>,
-    /// The numbers of the reads that have begun and ended last.
+    lines: [Lock<()>; 2],
+    /// The numbers of the read that has begun last, and of the last one of those that have ended.
     begun: AtomicU64,
     ended: AtomicU64,
-    /// The number of the last read, and what it came to.
+    /// That one's number, and what it came to.
     last: Mutex<Option<(u64, Result<T>)>>,
 }
 
 impl<T> Default for Reading<T> {
     fn default() -> Reading<T> {
         Reading {
-            line: Lock::new(()),
+            lines: [Lock::new(()), Lock::new(())],
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             last: Mutex::new(None),
@@ -97,22 +97,31 @@ impl<T: Clone> Reading<T> {
             Takes::UnderWay => self.ended.load(SeqCst),
             Takes::Later => self.begun.load(SeqCst),
         };
-        let until = muniment_op::now() + patience;
-        let Some(alone) = self.line.lock_until(on, until)? else {
-            return read();
+        let of_others = || {
+            let last = self.last.lock();
+            let (number, done) = last.as_ref()?;
+            (*number > before).then(|| done.clone())
         };
-        if let Some((number, done)) = &*self.last.lock()
-            && *number > before
-        {
-            return done.clone();
-        }
+        let mut lines = self.lines.iter().cycle();
+        let _alone = loop {
+            let Some(line) = lines.next() else { continue };
+            let alone = line.lock_until(on, muniment_op::now() + patience)?;
+            if let Some(done) = of_others() {
+                return done;
+            }
+            if let Some(alone) = alone {
+                break alone;
+            }
+        };
         let number = self.begun.fetch_add(1, SeqCst) + 1;
         let done = read();
         if done.is_ok() || on.check().is_ok() {
-            *self.last.lock() = Some((number, done.clone()));
+            let mut last = self.last.lock();
+            if last.as_ref().is_none_or(|(other, _)| *other < number) {
+                *last = Some((number, done.clone()));
+            }
         }
-        self.ended.store(number, SeqCst);
-        drop(alone);
+        self.ended.fetch_max(number, SeqCst);
         done
     }
 }
@@ -154,7 +163,7 @@ mod tests {
             let others: Vec<_> = (0..many).map(|_| scope.spawn(ask)).collect();
             let waiting = || {
                 let all = together.0.lock();
-                all.get("c").unwrap().line.waiting()
+                all.get("c").unwrap().lines[0].waiting()
             };
             while waiting() < many {
                 thread::sleep(Duration::from_millis(1));
@@ -229,9 +238,24 @@ mod tests {
     #[test]
     fn a_read_without_an_answer_holds_up_nobody() {
         let reading = super::Reading::default();
-        let _stuck = reading.line.lock();
         let how = (Takes::Later, Duration::from_millis(10));
-        let read = reading.read(&NeverInterrupted, how, || Ok(1));
-        assert_eq!(read.unwrap(), 1);
+        for stuck in &reading.lines {
+            let _stuck = stuck.lock();
+            let read = reading.read(&NeverInterrupted, how, || Ok(1));
+            assert_eq!(read.unwrap(), 1);
+        }
+        // With both of them stuck, all wait until one goes on.
+        let stuck = reading.lines.each_ref().map(|line| line.lock());
+        let reads = AtomicUsize::new(0);
+        let ask = || reading.read(&NeverInterrupted, how, || Ok(reads.fetch_add(1, SeqCst)));
+        thread::scope(|scope| {
+            let all: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+            thread::sleep(Duration::from_millis(50));
+            assert_eq!(reads.load(SeqCst), 0);
+            drop(stuck);
+            all.into_iter().for_each(|t| drop(t.join().unwrap()));
+        });
+        // Each of them asked before any read began.
+        assert!(reads.load(SeqCst) <= 2);
     }
 }
