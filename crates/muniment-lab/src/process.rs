@@ -1,6 +1,6 @@
-//! The processes that the lab starts: the embedded server, the null responder, the null router and the raw engine.
-//! Each is this same executable with other arguments, dies with the lab, and leaves no files
-//! afterwards.
+//! The processes that the lab starts: the embedded server, the null responder, the null router and
+//! the raw engine. Each is this same executable with other arguments, dies with the lab, and leaves no
+//! files afterwards.
 
 use crate::responder::Responder;
 use muniment_load::fail::{Context, Failure, Result};
@@ -324,24 +324,24 @@ fn listening(
 
 /// Starts a null responder: it parses each message and answers a constant.
 pub(crate) fn null_responder(parent: &Path, form: Responder) -> Result<(Process, String)> {
-    let dir = TempDir::new(parent)?;
-    let file = dir.path().join("port");
-    let file_name = file.display().to_string();
-    let args = ["bench", "null-responder", &file_name, form.name()].map(String::from);
-    let mut p = Process::start("null responder", &args, dir, false)?;
-    let port = p.port(&file)?;
-    Ok((p, format!("127.0.0.1:{port}")))
+    null("null responder", parent, ["null-responder", form.name()])
 }
 
 /// Starts a null router: it passes messages on to the server at this address.
 pub(crate) fn null_router(parent: &Path, server: &str) -> Result<(Process, String)> {
+    null("null router", parent, ["null-router", server])
+}
+
+/// Starts a process that does nothing but serve: a command of the lab and its last word.
+fn null(
+    what: &'static str,
+    parent: &Path,
+    [command, word]: [&str; 2],
+) -> Result<(Process, String)> {
     let dir = TempDir::new(parent)?;
-    let file = dir.path().join("port");
-    let file_name = file.display().to_string();
-    let args = ["bench", "null-router", &file_name, server].map(String::from);
-    let mut p = Process::start("null router", &args, dir, false)?;
-    let port = p.port(&file)?;
-    Ok((p, format!("127.0.0.1:{port}")))
+    let file = dir.path().join(PORT_FILE).display().to_string();
+    let args = ["bench", command, &file, word].map(String::from);
+    listening(what, &own()?, &args, dir, None)
 }
 
 /// Starts the raw engine, which takes its orders on stdin (see `raw_engine`).

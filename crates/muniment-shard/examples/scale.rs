@@ -8,12 +8,13 @@
 //! [`QUERY`] for a question and [`DOCUMENT`] for each document of the answer.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+mod common;
+
+use common::{bound, build};
 use muniment_shard::balance::{CHUNK_BYTES, Load, plan};
 use muniment_shard::catalog::{Chunk, Owner};
-use muniment_shard::{
-    Builder, Generation, RangeTable, Record, ShardKey, Timestamp, Version, Zones,
-};
-use muniment_value::{Value, doc};
+use muniment_shard::{RangeTable, Record, ShardKey, Timestamp, Version, Zones};
+use muniment_value::doc;
 use std::collections::{BTreeSet, VecDeque};
 use std::hint::black_box;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ const SECONDS: f64 = 20.0;
 fn main() {
     let key = Arc::new(ShardKey::parse(doc! { "_id": 1 }.as_doc()).unwrap());
     let begun = Instant::now();
-    let table = build(&key);
+    let table = build(&key, RANGES, SHARDS);
     println!("{RANGES} ranges on {SHARDS} shards");
     println!("  built in {:.1} s", begun.elapsed().as_secs_f64());
     println!(
@@ -195,28 +196,6 @@ fn at_once(document: usize) {
     }
 }
 
-fn build(key: &Arc<ShardKey>) -> RangeTable {
-    let generation = Generation {
-        uuid: [1; 16],
-        timestamp: Timestamp::new(1, 1),
-    };
-    let mut builder = Builder::new(key.clone(), generation);
-    let mut min = key.lowest();
-    let names: Vec<String> = (0..SHARDS).map(|n| format!("shard{n}")).collect();
-    for n in 0..RANGES {
-        let max = match n + 1 < RANGES {
-            true => bound(key, n + 1),
-            false => key.highest(),
-        };
-        let shard = &names[(n % SHARDS) as usize];
-        builder
-            .push(&min, &max, shard, Version::new(1, n as u32))
-            .unwrap();
-        min = max;
-    }
-    builder.finish().unwrap()
-}
-
 /// A chunk's document as the configuration has it.
 fn chunk(key: &ShardKey) -> muniment_value::DocBuf {
     let bounds = |n| key.bound_doc(&bound(key, n)).unwrap();
@@ -236,14 +215,6 @@ fn chunk(key: &ShardKey) -> muniment_value::DocBuf {
         jumbo: false,
     };
     chunk.to_doc()
-}
-
-/// The n-th bound: an ObjectId, as most collections have.
-fn bound(key: &ShardKey, n: u64) -> Vec<u8> {
-    let mut id = [0; 12];
-    id[..8].copy_from_slice(&(0x65_00_00_00_00_00_00_00 + (n << 20)).to_be_bytes());
-    key.bound(doc! { "_id": Value::ObjectId(id) }.as_doc())
-        .unwrap()
 }
 
 /// Numbers that are the same in each run.

@@ -2,10 +2,11 @@
 //! Run it with `cargo run --release -p muniment-shard --example table_bench`.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use muniment_shard::{
-    Builder, Generation, Interval, RangeTable, Record, ShardKey, Timestamp, Version,
-};
-use muniment_value::{Value, doc};
+mod common;
+
+use common::{WIDTH, bound, build, object_id};
+use muniment_shard::{Interval, RangeTable, Record, ShardKey, Version};
+use muniment_value::doc;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ const LOOKUPS: u64 = 20_000;
 fn main() {
     let key = Arc::new(ShardKey::parse(doc! { "_id": 1 }.as_doc()).unwrap());
     let start = Instant::now();
-    let table = build(&key);
+    let table = build(&key, RANGES, SHARDS);
     println!("built {} ranges in {:?}", table.len(), start.elapsed());
     println!("memory: {:.1} MB", table.heap_bytes() as f64 / 1e6);
 
@@ -84,42 +85,9 @@ fn change(key: &ShardKey, table: &RangeTable, count: u64) {
     );
 }
 
-fn build(key: &Arc<ShardKey>) -> RangeTable {
-    let generation = Generation {
-        uuid: [1; 16],
-        timestamp: Timestamp::new(1, 1),
-    };
-    let mut builder = Builder::new(key.clone(), generation);
-    let mut min = key.lowest();
-    for n in 0..RANGES {
-        let max = match n + 1 < RANGES {
-            true => bound(key, n + 1),
-            false => key.highest(),
-        };
-        let shard = format!("shard{}", n % SHARDS);
-        builder
-            .push(&min, &max, &shard, Version::new(1, n as u32))
-            .unwrap();
-        min = max;
-    }
-    builder.finish().unwrap()
-}
-
-/// The n-th bound: an ObjectId, as most collections have.
-fn bound(key: &ShardKey, n: u64) -> Vec<u8> {
-    object_id(key, n << 20)
-}
-
 /// A key somewhere in the table.
 fn between(key: &ShardKey, random: u64) -> Vec<u8> {
-    object_id(key, random % (RANGES << 20))
-}
-
-fn object_id(key: &ShardKey, n: u64) -> Vec<u8> {
-    let mut id = [0; 12];
-    id[..8].copy_from_slice(&(0x65_00_00_00_00_00_00_00 + n).to_be_bytes());
-    let doc = doc! { "_id": Value::ObjectId(id) };
-    key.bound(doc.as_doc()).unwrap()
+    object_id(key, random % (RANGES * WIDTH))
 }
 
 fn mixed(n: u64) -> u64 {

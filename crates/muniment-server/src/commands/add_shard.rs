@@ -118,7 +118,8 @@ pub fn add(
     Ok(name.to_string())
 }
 
-/// The name of the shard, and whether it is still being added, if there is already one with this name or this set. Whether the command names it counts, too.
+/// The name of the shard, and whether it is still being added, if there is already one with this name or this set. Whether
+/// the command names it counts, too.
 fn known(
     cx: &CommandContext<'_>,
     router: &Router,

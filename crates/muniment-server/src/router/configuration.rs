@@ -85,14 +85,23 @@ pub fn read_after(
     (by, most): (&str, usize),
     reach: Reach<'_>,
 ) -> Result<Vec<DocBuf>> {
+    let find = find((collection, filter), (by, most), concern(router, reach));
+    first_batch(on, router, &find, reach).map(|(found, _)| found)
+}
+
+/// A find of the first `most` documents in the order of a field.
+fn find(
+    (collection, filter): (&str, DocBuf),
+    (by, most): (&str, usize),
+    concern: DocBuf,
+) -> DocBuf {
     let mut sort = DocBuf::new();
     sort.append(by, 1);
-    let find = doc! {
-        "find": collection, "filter": filter, "sort": sort,
-        "readConcern": concern(router, reach), "limit": most as i64, "batchSize": most as i64,
-        "singleBatch": true, "$readPreference": doc! { "mode": "primaryPreferred" },
-    };
-    first_batch(on, router, &find, reach).map(|(found, _)| found)
+    doc! {
+        "find": collection, "filter": filter, "sort": sort, "readConcern": concern,
+        "limit": most as i64, "batchSize": most as i64, "singleBatch": true,
+        "$readPreference": doc! { "mode": "primaryPreferred" },
+    }
 }
 
 /// Where and as of when pages are read that belong together.
@@ -113,18 +122,12 @@ pub fn read_page(
     router: &Router,
     collection: &str,
     filter: DocBuf,
-    (by, most): (&str, usize),
+    order: (&str, usize),
     (reach, place): (Reach<'_>, &mut Option<Place>),
 ) -> Result<Vec<DocBuf>> {
-    let mut sort = DocBuf::new();
-    sort.append(by, 1);
-    let mut find = doc! {
-        "find": collection, "filter": filter, "sort": sort, "limit": most as i64,
-        "batchSize": most as i64, "singleBatch": true,
-        "$readPreference": doc! { "mode": "primaryPreferred" },
-    };
+    let of = (collection, filter);
     let Some(place) = place else {
-        find.append("readConcern", concern_of("snapshot", router, reach));
+        let find = find(of, order, concern_of("snapshot", router, reach));
         let (found, told) = first_batch(on, router, &find, reach)?;
         *place = told.at.map(|at| Place {
             host: told.host,
@@ -133,7 +136,7 @@ pub fn read_page(
         return Ok(found);
     };
     let concern = doc! { "level": "snapshot", "atClusterTime": timestamp(place.at) };
-    find.append("readConcern", concern);
+    let mut find = find(of, order, concern);
     find.append("maxTimeMS", LATER);
     match first_batch(on, router, &find, Reach::Host(&place.host)) {
         Ok((found, _)) => Ok(found),
