@@ -198,10 +198,15 @@ fn headline(name: &str, what: &str) {
 #[derive(Default)]
 struct Summary {
     lines: Vec<String>,
+    /// How the output of each job that failed ended.
+    ends: Vec<String>,
     passed: u32,
     failed: u32,
     skipped: u32,
 }
+
+/// How many lines of a failed job's output the summary repeats.
+const REPEATED: usize = 40;
 
 impl Summary {
     /// Adds a step. What failed is printed at once.
@@ -224,6 +229,15 @@ impl Summary {
         self.lines.push(line);
     }
 
+    /// Keeps the end of a failed job's output, so that whoever has only the last lines of a run sees why.
+    fn keep_end(&mut self, ended: &Ended) {
+        let lines: Vec<&str> = ended.output.lines().collect();
+        let from = lines.len().saturating_sub(REPEATED);
+        let end = lines[from..].join("\n");
+        self.ends
+            .push(format!("--- the end of {}:\n{end}", ended.name));
+    }
+
     /// Prints everything.
     fn print(&self) -> Result<(), String> {
         println!("\n=== summary");
@@ -232,6 +246,9 @@ impl Summary {
         }
         let (passed, failed, skipped) = (self.passed, self.failed, self.skipped);
         println!("steps: {passed} passed, {failed} failed, {skipped} skipped");
+        for end in &self.ends {
+            println!("\n{end}");
+        }
         match failed {
             0 => Ok(()),
             _ => Err(format!("{failed} of the steps failed")),
@@ -308,6 +325,9 @@ fn beside(choice: &Choice, summary: &mut Summary) -> Result<(), String> {
         headline(name, what);
         print!("{}", ended.output);
         println!("{:.1} s", ended.took.as_secs_f64());
+        if ended.failure.is_some() {
+            summary.keep_end(&ended);
+        }
         if suite.is_some() {
             let outcome = outcome(&ended);
             summary.add(name, ended.took, outcome);
@@ -448,6 +468,20 @@ mod tests {
         assert!(executable(&binary).is_none());
         let library = line.replace(r#""/t/debug/deps/b-1""#, "null");
         assert!(executable(&library).is_none());
+    }
+
+    #[test]
+    fn the_summary_repeats_how_a_failed_job_ended() {
+        let lines: Vec<String> = (0..100).map(|n| format!("line {n}")).collect();
+        let mut summary = Summary::default();
+        summary.keep_end(&Ended {
+            name: "suite".into(),
+            took: Duration::ZERO,
+            failure: Some("exit status: 1".into()),
+            output: lines.join("\n"),
+        });
+        let expected = lines[60..].join("\n");
+        assert_eq!(summary.ends, [format!("--- the end of suite:\n{expected}")]);
     }
 
     #[test]

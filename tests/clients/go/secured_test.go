@@ -20,7 +20,7 @@ import (
 func secured(t *testing.T, login string, parameters ...string) (*mongo.Database, string, error) {
 	t.Helper()
 	uri := "mongodb://" + login + "localhost:" + os.Getenv("MUNIMENT_PORT") + "/?" + strings.Join(parameters, "&")
-	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetServerSelectionTimeout(1500 * time.Millisecond))
+	client, err := mongo.Connect(options.Client().ApplyURI(uri))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestSecured(t *testing.T) {
 	if certs == "" {
 		t.Skip("the server of this run has no TLS")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	defer cancel()
 	file := func(option, name string) string { return option + "=" + url.QueryEscape(filepath.Join(certs, name)) }
 	tls, ca, pair := "tls=true", file("tlsCAFile", "ca.pem"), file("tlsCertificateKeyFile", "client.pem")
@@ -101,9 +101,10 @@ func TestSecured(t *testing.T) {
 	if err := db.Collection("c").FindOne(ctx, bson.D{}).Err(); !errors.As(err, &refused) || refused.Code != 13 {
 		t.Fatalf("without a login: %v", err)
 	}
-	for _, parameters := range [][]string{{tls}, {"tls=false"}} {
-		if _, _, err := secured(t, "", parameters...); err == nil {
-			t.Fatalf("%v: not refused", parameters)
+	// Other clients look for the server for the driver's own 30 s: on a busy machine a first login may take some seconds.
+	for _, encrypted := range []string{tls, "tls=false"} {
+		if _, _, err := secured(t, "", encrypted, "serverSelectionTimeoutMS=3000"); err == nil {
+			t.Fatalf("%v: not refused", encrypted)
 		}
 	}
 }

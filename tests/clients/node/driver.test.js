@@ -7,7 +7,7 @@ let client;
 let db;
 
 before(async () => {
-  client = await MongoClient.connect(process.env.MUNIMENT_URI, { serverSelectionTimeoutMS: 5000 });
+  client = await MongoClient.connect(process.env.MUNIMENT_URI);
   db = client.db('node_tests');
   await db.dropDatabase();
 });

@@ -10,7 +10,6 @@ let Post;
 before(async () => {
   connection = mongoose.createConnection(process.env.MUNIMENT_URI, {
     dbName: 'mongoose_tests',
-    serverSelectionTimeoutMS: 5000,
   });
   await connection.asPromise();
   await connection.dropDatabase();

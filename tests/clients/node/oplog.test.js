@@ -13,7 +13,7 @@ let client;
 let db;
 
 before(async () => {
-  client = await MongoClient.connect(process.env.MUNIMENT_URI, { serverSelectionTimeoutMS: 5000 });
+  client = await MongoClient.connect(process.env.MUNIMENT_URI);
   db = client.db('oplog_tests');
   await db.dropDatabase();
 });

@@ -4,7 +4,6 @@ use mongodb::bson::{Document, doc};
 use mongodb::options::{AuthMechanism, ClientOptions, Credential, ServerAddress, Tls, TlsOptions};
 use mongodb::sync::Client;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// A client with these settings; `None` if the server of this run has no TLS.
 fn connect(pair: bool, credential: Option<Credential>) -> Option<Client> {
@@ -17,7 +16,6 @@ fn connect(pair: bool, credential: Option<Credential>) -> Option<Client> {
     let host = "localhost".to_string();
     let options = ClientOptions::builder()
         .hosts(vec![ServerAddress::Tcp { host, port }])
-        .server_selection_timeout(Duration::from_secs(3))
         .tls(Tls::Enabled(tls))
         .credential(credential)
         .build();

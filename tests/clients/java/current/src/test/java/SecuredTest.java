@@ -79,11 +79,16 @@ public class SecuredTest {
 
   /** A client; without TLS if there is no context, without a login if there is no credential. */
   private static MongoClient connect(SSLContext context, MongoCredential credential) {
+    // On a busy machine the first login of a JVM may take some seconds.
+    return connect(context, credential, 30);
+  }
+
+  private static MongoClient connect(SSLContext context, MongoCredential credential, int patience) {
     MongoClientSettings.Builder settings =
         MongoClientSettings.builder()
             .applyConnectionString(
                 new ConnectionString("mongodb://localhost:" + System.getenv("MUNIMENT_PORT")))
-            .applyToClusterSettings(b -> b.serverSelectionTimeout(1500, TimeUnit.MILLISECONDS));
+            .applyToClusterSettings(b -> b.serverSelectionTimeout(patience, TimeUnit.SECONDS));
     if (context != null) settings.applyToSslSettings(b -> b.enabled(true).context(context));
     if (credential != null) settings.credential(credential);
     return MongoClients.create(settings.build());
@@ -146,9 +151,9 @@ public class SecuredTest {
     MongoCommandException e =
         assertThrows(MongoCommandException.class, () -> find(connect(trusting, null)));
     assertEquals(13, e.getCode());
-    assertThrows(MongoTimeoutException.class, () -> find(connect(null, null)));
+    assertThrows(MongoTimeoutException.class, () -> find(connect(null, null, 3)));
     SSLContext distrusting = SSLContext.getInstance("TLS");
     distrusting.init(null, new javax.net.ssl.TrustManager[0], null);
-    assertThrows(MongoTimeoutException.class, () -> find(connect(distrusting, null)));
+    assertThrows(MongoTimeoutException.class, () -> find(connect(distrusting, null, 3)));
   }
 }
