@@ -171,6 +171,9 @@ pub fn split(ns: &str) -> Result<(&str, &str)> {
     Ok((db, c))
 }
 
+/// The namespace of the cursor over the results of `bulkWrite`.
+pub const OF_BULK_WRITE: &str = "admin.$cmd.bulkWrite";
+
 /// The error 263 for a database that takes no part in transactions.
 pub fn not_in_transaction(db: &str) -> Error {
     Error::new(

@@ -269,6 +269,69 @@ fn a_snapshot_is_one_time_on_all_shards() {
 }
 
 /// Has a command of members fail on a shard until it is told otherwise, or starts again.
+/// Whether somebody else can write to the accounts at once.
+fn are_free(cluster: &Cluster) {
+    let mut other = cluster.connect();
+    for db in ["a", "b"] {
+        let update =
+            "{update: 'c', updates: [{q: {_id: 0}, u: {$inc: {free: 1}}}], maxTimeMS: 3000}";
+        run(&mut other, db, update);
+    }
+}
+
+#[test]
+fn a_failed_statement_aborts_the_transaction_on_all_shards() {
+    let cluster = start(1, 1, 1);
+    let mut c = cluster.connect();
+    let mut s = Session::new(&mut c, 1);
+    s.begin("");
+    s.add("a", 0, 1).unwrap();
+    let twice = s.run("b", "insert: 'c', documents: [{_id: 0}]");
+    assert_eq!(code(twice), Code::DuplicateKey.0);
+    are_free(&cluster);
+    assert_eq!(code(s.commit()), Code::NoSuchTransaction.0);
+    assert_eq!(now(&cluster), [100, 100]);
+}
+
+#[test]
+fn a_later_number_ends_an_open_transaction_on_all_shards() {
+    let cluster = start(1, 1, 1);
+    let mut c = cluster.connect();
+    let mut s = Session::new(&mut c, 1);
+    let other = "{insert: 'other', documents: [{_id: 1}]}";
+    run(s.c, "a", other);
+    for later in 0..2 {
+        s.begin("");
+        s.add("a", 0, 1).unwrap();
+        s.add("b", 0, 1).unwrap();
+        s.begin("");
+        match later {
+            // Another transaction, with a part on one of the shards.
+            0 => {
+                s.run("a", "find: 'other', filter: {_id: 1}").unwrap();
+                are_free(&cluster);
+                s.commit().unwrap();
+            }
+            // A retryable write.
+            _ => {
+                let rest = s.rest().replace(", autocommit: false", "");
+                let insert = format!("{{insert: 'other', documents: [{{_id: 2}}], {rest}}}");
+                run(s.c, "a", &insert);
+                are_free(&cluster);
+            }
+        }
+    }
+    // A commit whose answer was not heard is left to its course.
+    s.begin("");
+    s.add("a", 0, 1).unwrap();
+    s.add("b", 0, 1).unwrap();
+    s.commit().unwrap();
+    s.begin("");
+    s.run("a", "find: 'other', filter: {_id: 1}").unwrap();
+    s.commit().unwrap();
+    assert_eq!(now(&cluster), [101, 101]);
+}
+
 fn fail(cluster: &Cluster, shard: usize, command: &str, on: bool) {
     let set = &cluster.shards[shard];
     let mut c = set.connect(set.primary());

@@ -3,8 +3,9 @@
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Ends, Kind, Routed};
+use crate::transactions::not_in_transaction;
+use muniment_value::Result;
 use muniment_value::args::{Field, Types, idle};
-use muniment_value::{Code, Error, Result};
 
 pub(super) const FIELDS: &[Field] = &[idle(
     "recoveryToken",
@@ -26,14 +27,6 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ends_transaction: Some(Ends::Abort),
     ..CommandSpec::new(Routed::By(crate::router::over_shards::end), Needs::Login)
 };
-
-/// 125 CommandFailed: the command was sent outside a transaction.
-pub(super) fn not_in_transaction(command: &str) -> Error {
-    Error::new(
-        Code::CommandFailed,
-        format!("{command} must be run within a transaction"),
-    )
-}
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let server = cx.server;

@@ -108,9 +108,6 @@ fn needs(asks: &Asks<'_>) -> bool {
     })
 }
 
-/// The namespace of the cursor over the command's results.
-pub const CURSOR: &str = "admin.$cmd.bulkWrite";
-
 /// One parsed operation with the index of its namespace.
 enum Op<'a> {
     Insert(Doc<'a>),
@@ -469,7 +466,7 @@ fn reply(cx: &mut CommandContext<'_>, t: &Totals, results: Vec<DocBuf>) -> Resul
         .into_iter()
         .map(|d| Bytes::from(d.into_bytes()))
         .collect();
-    let cursor = Cursor::of_documents(CURSOR, documents, share);
+    let cursor = Cursor::of_documents(namespace::OF_BULK_WRITE, documents, share);
     cx.first_batch(cursor, limits)?;
     let w = &mut cx.reply;
     w.field("nErrors", t.errors);

@@ -1,9 +1,10 @@
 //! `commitTransaction`.
 
-use super::abort_transaction::{FIELDS, not_in_transaction};
+use super::abort_transaction::FIELDS;
 use crate::auth::Needs;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Ends, Kind, Routed};
+use crate::transactions::not_in_transaction;
 use muniment_value::Result;
 
 /// The command.

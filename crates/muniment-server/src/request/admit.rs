@@ -209,8 +209,12 @@ fn enter<'r>(
 ) -> Result<(Option<CheckedOut>, Option<Ticket<'r>>)> {
     let (server, request) = (caller.server, caller.request);
     let (spec, generic) = (parsed.spec, &parsed.generic);
-    if server.router.is_some() && !matches!(spec.routed, Routed::Here) {
+    if let Some(router) = &server.router
+        && !matches!(spec.routed, Routed::Here)
+    {
         // The shard has sessions, views and tickets.
+        let namespace = op.namespace();
+        transactions::check_routed(router, spec, generic, namespace, &parsed.args, request)?;
         return Ok((None, None));
     }
     let transactions = &server.transactions;

@@ -5,6 +5,7 @@ use super::place::{OF_CONFIG, is_of_router};
 use super::relay::{ask_database, back, database, to};
 use super::settings;
 use super::sharded::{Repeats, fails, is_gone, is_stale, time_of_read, view, writes};
+use super::statements::abort_earlier;
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{self, OnShards, Routed};
@@ -16,6 +17,7 @@ use std::sync::Arc;
 /// # Errors
 /// 59 for a command that a router does not have; the errors of the way there and of the shard.
 pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    abort_earlier(cx, router);
     let begun = cx.reply.buffer().len();
     let mut repeats = Repeats::new();
     let done = loop {

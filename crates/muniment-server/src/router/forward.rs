@@ -272,13 +272,13 @@ pub fn ask_own(
     cx: &CommandContext<'_>,
     router: &Router,
     set: &Arc<SetPool>,
-    body: Doc<'_>,
+    (db, body): (&str, Doc<'_>),
     on: &dyn Interrupt,
 ) -> Result<Reply> {
     let mut message = Vec::with_capacity(body.byte_len() + 256);
     let part = Part {
         set,
-        db: cx.db(),
+        db,
         body,
         beside: Beside::Nothing,
         versions: None,

@@ -63,7 +63,7 @@ pub struct Router {
     /// Which shard owns which part of sharded collections.
     pub tables: Tables,
     cursors: Cursors,
-    transactions: Transactions,
+    pub(crate) transactions: Transactions,
     /// What is known of users and roles.
     pub accounts: Accounts,
     /// The newest time of the cluster that was heard of.

@@ -12,6 +12,7 @@ use super::transactions::{Id, Known, Part, no_such_transaction};
 use super::{Reach, Router, SetPool};
 use crate::context::CommandContext;
 use crate::registry::Ends;
+use crate::transactions::not_in_transaction;
 use muniment_exec::session_doc;
 use muniment_value::{ArrayBuf, Code, Error, Result, doc};
 use muniment_wire::client;
@@ -20,10 +21,16 @@ use std::sync::Arc;
 /// Ends a transaction as commitTransaction and abortTransaction ask.
 ///
 /// # Errors
-/// 251 if no shard has it, or it was aborted; the shards'.
+/// 125 outside a transaction; 251 if no shard has it, or it was aborted; the shards'.
 pub fn end(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let id = cx.generic.session.zip(cx.generic.txn_number);
-    let known = id.and_then(|id| Some((id, router.transactions.of(&id)?)));
+    if id.is_none() {
+        return Err(not_in_transaction(cx.spec.name));
+    }
+    let known = id.and_then(|id| {
+        router.transactions.is_ending(&id);
+        Some((id, router.transactions.of(&id)?))
+    });
     let token = cx.request.body.get_doc("recoveryToken");
     let named = token.and_then(|t| t.get_str("recoveryShardId"));
     let commits = cx.spec.ends_transaction == Some(Ends::Commit);
@@ -162,7 +169,13 @@ fn named_set(cx: &CommandContext<'_>, router: &Router, name: &str) -> Result<Arc
 /// 251 if it was not committed; the shard's.
 fn recover(cx: &CommandContext<'_>, router: &Router, set: &Arc<SetPool>) -> Result<bool> {
     let number = cx.generic.txn_number.unwrap_or_default();
-    let reply = ask_own(cx, router, set, abort_of(cx).as_doc(), &**cx.op)?;
+    let reply = ask_own(
+        cx,
+        router,
+        set,
+        ("admin", abort_of(number).as_doc()),
+        &**cx.op,
+    )?;
     match client::check_ok(reply.body.as_doc()) {
         Err(e) if e.code() == Code::TransactionCommitted => Ok(false),
         // The shard coordinates it, or waits for the one that does. Or it does not know it: what a member says that leads no

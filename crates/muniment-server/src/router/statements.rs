@@ -89,21 +89,34 @@ fn without_beginning(body: Doc<'_>) -> DocBuf {
 
 /// Aborts all parts. A shard that cannot be told aborts its part by itself, when it has lasted for too long.
 pub fn abort(cx: &CommandContext<'_>, router: &Router, known: &Known) {
-    let abort = abort_of(cx);
+    abort_numbered(cx, router, cx.generic.txn_number.unwrap_or_default(), known);
+}
+
+/// Aborts the transaction that the client's session has left open for a later one, as a single server does. Otherwise
+/// its parts on shards to which the later one does not come would hold up others until they have lasted too long.
+pub fn abort_earlier(cx: &CommandContext<'_>, router: &Router) {
+    let id = cx.generic.session.zip(cx.generic.txn_number);
+    if let Some((number, known)) = id.and_then(|id| router.transactions.left_open(&id)) {
+        abort_numbered(cx, router, number, &known);
+    }
+}
+
+fn abort_numbered(cx: &CommandContext<'_>, router: &Router, number: i64, known: &Known) {
+    let abort = abort_of(number);
     for part in &known.parts {
         let on = Until {
             on: &**cx.op,
             until: muniment_op::now() + ABORTING,
         };
-        let _ = ask_own(cx, router, &part.set, abort.as_doc(), &on);
+        let _ = ask_own(cx, router, &part.set, ("admin", abort.as_doc()), &on);
     }
 }
 
-/// abortTransaction, for the transaction of the command that the client has sent.
-pub fn abort_of(cx: &CommandContext<'_>) -> DocBuf {
+/// abortTransaction, for a transaction of the session in which the client's command came.
+pub fn abort_of(number: i64) -> DocBuf {
     doc! {
         "abortTransaction": 1,
-        "txnNumber": cx.generic.txn_number.unwrap_or_default(),
+        "txnNumber": number,
         "autocommit": false,
     }
 }

@@ -39,6 +39,8 @@ struct Entry {
     failed: bool,
     /// The shards that only read have ended their parts.
     ended: bool,
+    /// The client has asked for its end.
+    ending: bool,
     used: Instant,
 }
 
@@ -56,6 +58,16 @@ impl Known {
     /// The shard that knows the outcome.
     pub fn coordinator(&self) -> Option<&Arc<SetPool>> {
         self.parts.first().map(|part| &part.set)
+    }
+}
+
+impl Entry {
+    fn known(&self) -> Known {
+        Known {
+            parts: self.parts.clone(),
+            failed: self.failed,
+            ended: self.ended,
+        }
     }
 }
 
@@ -94,9 +106,15 @@ impl Transactions {
             read_concern: read_concern.map(|d| d.to_buf()),
             failed: false,
             ended: false,
+            ending: false,
             used,
         };
         all.insert(session, entry);
+    }
+
+    /// The number of the session's newest transaction here.
+    pub fn newest_of(&self, session: &SessionKey) -> Option<i64> {
+        self.0.lock().all.get(session).map(|e| e.number)
     }
 
     /// Whether a statement of the transaction has come before.
@@ -159,6 +177,26 @@ impl Transactions {
         }
     }
 
+    /// Notes that the client has asked for a transaction's end.
+    pub fn is_ending(&self, id: &Id) {
+        if let Some(entry) = self.0.lock().of(id) {
+            entry.ending = true;
+        }
+    }
+
+    /// The number and the parts of the session's earlier transaction, if the client has left it open. It counts as
+    /// failed then.
+    pub fn left_open(&self, (session, number): &Id) -> Option<(i64, Known)> {
+        let mut sessions = self.0.lock();
+        let entry = sessions.all.get_mut(session)?;
+        let open = !entry.failed && !entry.ending && !entry.parts.is_empty();
+        if entry.number >= *number || !open {
+            return None;
+        }
+        entry.failed = true;
+        Some((entry.number, entry.known()))
+    }
+
     /// Notes that the shards that only read have ended their parts.
     pub fn ends(&self, id: &Id) {
         if let Some(entry) = self.0.lock().of(id) {
@@ -170,11 +208,7 @@ impl Transactions {
     pub fn of(&self, id: &Id) -> Option<Known> {
         let mut sessions = self.0.lock();
         let entry = sessions.of(id).filter(|e| !e.parts.is_empty())?;
-        Some(Known {
-            parts: entry.parts.clone(),
-            failed: entry.failed,
-            ended: entry.ended,
-        })
+        Some(entry.known())
     }
 }
 

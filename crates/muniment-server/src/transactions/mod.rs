@@ -15,12 +15,14 @@ mod statements;
 
 pub use rules::{
     check_command, check_unknown, check_write, ends, is_resumable, labels, labels_of_concern,
+    not_in_transaction,
 };
 
 use crate::context::{CommandContext, Request};
 use crate::generic::Generic;
 use crate::options::ClusterRole;
 use crate::registry::{CommandSpec, Ends, Statements};
+use crate::router::Router;
 use crate::sessions::TIMEOUT_MINUTES;
 use crate::state::ServerState;
 use known::Known;
@@ -117,6 +119,40 @@ impl Running {
 pub struct Latest {
     number: i64,
     state: State,
+}
+
+/// Checks a command of a transaction, or a retryable write, at a router, where its shards have the sessions. Those that
+/// a statement does not come to cannot refuse it.
+///
+/// # Errors
+/// Those of [`Transactions::enter`], as far as the router knows.
+pub fn check_routed(
+    router: &Router,
+    spec: &CommandSpec,
+    generic: &Generic<'_>,
+    namespace: &str,
+    args: &Args<'_>,
+    request: &Request<'_>,
+) -> Result<()> {
+    let (Some(number), Some(session)) = (generic.txn_number, generic.session) else {
+        return Ok(());
+    };
+    let newest = router.transactions.newest_of(&session);
+    if generic.in_transaction() {
+        rules::check(false, spec, generic, namespace, request)?;
+    } else {
+        Numbered::parse(args, request, spec)?;
+    }
+    match newest {
+        Some(newest) if number < newest => Err(too_old(session, number, newest)),
+        Some(newest) if number == newest && generic.start_transaction.is_some() => {
+            Err(begun_before())
+        }
+        Some(newest) if number == newest && !generic.in_transaction() => {
+            Err(of_a_transaction(number))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A session's entry in memory.
@@ -309,13 +345,7 @@ impl Transactions {
         if let Some(latest) = out.latest.as_ref() {
             out.check_age(latest)?;
             if latest.number == number && !matches!(latest.state, State::Retryable(_)) {
-                return Err(Error::new(
-                    Code::IncompleteTransactionHistory,
-                    format!(
-                        "Cannot run a retryable write with txnNumber {number}: a transaction has \
-                         this number on the session"
-                    ),
-                ));
+                return Err(of_a_transaction(number));
             }
         }
         let known = out.latest.as_mut().and_then(|l| match &mut l.state {
@@ -404,11 +434,7 @@ impl Transactions {
         if let Some(latest) = out.latest.as_ref() {
             out.check_age(latest)?;
             if latest.number == number {
-                return Err(Error::new(
-                    Code::ConflictingOperationInProgress,
-                    "Only servers in a sharded cluster can start a new transaction at the active \
-                     transaction number",
-                ));
+                return Err(begun_before());
             }
         }
         // Aborts the session's former transaction, if one is under way. No client is told of that.
@@ -771,6 +797,24 @@ fn aborted(number: i64) -> Error {
     Error::new(
         Code::NoSuchTransaction,
         format!("Transaction with {{ txnNumber: {number} }} has been aborted."),
+    )
+}
+
+/// 117 ConflictingOperationInProgress.
+fn begun_before() -> Error {
+    Error::new(
+        Code::ConflictingOperationInProgress,
+        "Only servers in a sharded cluster can start a new transaction at the active transaction number",
+    )
+}
+
+/// 217 IncompleteTransactionHistory.
+fn of_a_transaction(number: i64) -> Error {
+    Error::new(
+        Code::IncompleteTransactionHistory,
+        format!(
+            "Cannot run a retryable write with txnNumber {number}: a transaction has this number on the session"
+        ),
     )
 }
 

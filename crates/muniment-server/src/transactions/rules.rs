@@ -1,7 +1,6 @@
 //! Which commands may run in a transaction, and which of its errors a driver may try again after.
 
 use super::elsewhere::is_mongodbs;
-use crate::commands::bulk_write;
 use crate::context::{CommandContext, Request};
 use crate::generic::Generic;
 use crate::namespace;
@@ -83,6 +82,14 @@ pub fn labels_of_concern(
     again.then(|| array!["RetryableWriteError"])
 }
 
+/// 125 CommandFailed: a command that ends a transaction was sent outside of one.
+pub fn not_in_transaction(command: &str) -> Error {
+    Error::new(
+        Code::CommandFailed,
+        format!("{command} must be run within a transaction"),
+    )
+}
+
 fn refused(message: String) -> Result<()> {
     Err(Error::new(
         Code::OperationNotSupportedInTransaction,
@@ -161,7 +168,7 @@ pub fn check<'r>(
     let db = namespace.split_once('.').map_or(namespace, |(db, _)| db);
     // The commands that end a transaction, and bulkWrite, run in "admin", which is not what they write to.
     // bulkWrite names its namespaces, and its cursor belongs to "admin", too.
-    let own = (!spec.admin_only && namespace != bulk_write::CURSOR).then_some(db);
+    let own = (!spec.admin_only && namespace != namespace::OF_BULK_WRITE).then_some(db);
     let also = || {
         let named = (spec.names == Names::NsInfo).then(|| request.documents("nsInfo"));
         named.into_iter().flatten().filter_map(|d| d.get_str("ns"))
