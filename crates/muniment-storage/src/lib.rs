@@ -85,7 +85,8 @@ pub use muniment_log::{Position, Record};
 pub use oplog::{Image, LogEntries, LogEntry, Operation, Part, What, Whole};
 pub use options::{Budget, EngineKind, StoreOptions};
 pub use placement::{
-    Moving, Owned, Placement, join_ranges, ranges_of_array, ranges_to_array, ranges_without, stale,
+    Moving, Owned, Placement, join_ranges, ranges_of_array, ranges_overlap, ranges_to_array,
+    ranges_without, stale,
 };
 pub use range_rows::{RangeRow, RangeRows, is_in};
 pub use repair::Repaired;

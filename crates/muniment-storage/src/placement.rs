@@ -21,7 +21,7 @@ mod ranges;
 
 pub use ranges::{
     Owned, holds as lies_in, join as join_ranges, of_array as ranges_of_array,
-    to_array as ranges_to_array, without as ranges_without,
+    overlaps as ranges_overlap, to_array as ranges_to_array, without as ranges_without,
 };
 
 use muniment_shard::{Generation, ShardKey, Timestamp, Version};
@@ -466,13 +466,18 @@ impl Placement {
         next
     }
 
+    /// When something of these ranges was given away for the last time, as far as that is remembered.
+    pub fn lost_at(&self, ranges: &[Owned]) -> Option<Timestamp> {
+        let lost = self.changes.iter().filter(|c| !c.gained);
+        let lost = lost.filter(|c| ranges.iter().any(|r| overlaps(r, &c.range)));
+        lost.map(|c| c.at).max()
+    }
+
     /// The same before the rows of these ranges are deleted: readers that began when the shard owned them end.
     #[must_use]
     pub fn cleaning(&self, ranges: &[Owned]) -> Placement {
         let mut next = self.clone();
-        let lost = self.changes.iter().filter(|c| !c.gained);
-        let lost = lost.filter(|c| ranges.iter().any(|r| overlaps(r, &c.range)));
-        let newest = lost.map(|c| c.at).max().unwrap_or_default();
+        let newest = self.lost_at(ranges).unwrap_or_default();
         next.cleaned = next.cleaned.max(newest);
         next
     }

@@ -256,6 +256,48 @@ fn transactions_hold_moves_up() {
 }
 
 /// A transaction that began before a move reads what it saw, or is told to begin anew.
+/// A long read is not ended since a range that it reads has moved away, nor since it comes back.
+#[test]
+fn a_range_is_not_cleaned_under_those_that_read_it() {
+    let cluster = cluster(2, 1, 2);
+    let mut c = cluster.connect();
+    let all_of = on_one_shard(&mut c);
+    let (chunk, from) = (&all_of[0], all_of[0].shard.clone());
+    let mut mover = cluster.routers[1].connect();
+    // An operation that looks at one document after the other, and begins its view again meanwhile.
+    let slow = "{count: 'c', query: {$where: 'sleep(12) || true'}}";
+    thread::scope(|s| {
+        let reader = s.spawn(|| number(&run(&mut cluster.connect(), "d", slow), "n"));
+        thread::sleep(Duration::from_millis(300));
+        move_to(&mut mover, "d.c", chunk, other(&from), false).unwrap();
+        // The cleaner looks twice a second.
+        thread::sleep(Duration::from_millis(1200));
+        assert!(!reader.is_finished(), "the read was to last longer");
+        move_to(&mut mover, "d.c", chunk, &from, false).unwrap();
+        assert_eq!(reader.join().unwrap(), 200);
+    });
+    // A cursor between its batches.
+    let pad = "x".repeat(2000);
+    let more = (200..2000).map(|i| doc! { "_id": i, "k": i - 2000, "pad": &*pad });
+    insert(&mut c, "d", "c", more);
+    let open = run(&mut c, "d", "{find: 'c', batchSize: 3}");
+    let id = number(&open.as_doc().get_doc("cursor").unwrap().to_buf(), "id");
+    move_to(&mut mover, "d.c", chunk, other(&from), false).unwrap();
+    thread::scope(|s| {
+        let (from, mover) = (&from, &mut mover);
+        let back = s.spawn(move || move_to(mover, "d.c", chunk, from, false));
+        thread::sleep(Duration::from_millis(1200));
+        assert!(!back.is_finished(), "the range came back too early");
+        let more = doc! { "getMore": id, "collection": "c" };
+        let rest = c.command("d", &more).unwrap();
+        let rest = rest.as_doc().get_doc("cursor").unwrap();
+        assert_eq!(rest.get_array("nextBatch").unwrap().values().count(), 1997);
+        back.join().unwrap().unwrap();
+    });
+    assert_eq!(count(&mut c), 200);
+    until_clean(&cluster, "d", "c", 2000);
+}
+
 #[test]
 fn transactions_older_than_a_move() {
     let cluster = cluster(2, 1, 1);

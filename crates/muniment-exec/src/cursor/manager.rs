@@ -87,6 +87,8 @@ struct Slot {
     owner: CursorOwner,
     flags: CursorFlags,
     created: Instant,
+    /// When the operation began that has opened it, unless it reads one view to its end.
+    reads_since: Option<Instant>,
     used: Instant,
     released: bool,
     /// Set when the cursor's collection has gone away; the next getMore fails with this reason.
@@ -125,9 +127,13 @@ impl CursorManager {
         }
     }
 
-    /// Whether a cursor on this namespace was opened before a moment.
+    /// Whether an operation that began before a moment has opened a cursor that reads this namespace. Those that follow
+    /// the log do not, and those that read one view see what is deleted later.
     pub fn any_older(&self, namespace: &str, than: Instant) -> bool {
-        let older = |slot: &Slot| slot.created < than && slot.namespace == namespace;
+        let older = |slot: &Slot| {
+            let reads = slot.namespace == namespace && !slot.flags.follows;
+            reads && slot.reads_since.is_some_and(|since| since < than)
+        };
         self.shards
             .iter()
             .any(|shard| shard.lock().values().any(older))
@@ -138,7 +144,13 @@ impl CursorManager {
     }
 
     /// Keeps a cursor; its id is random, positive and not in use.
-    pub(super) fn keep(&self, cursor: Cursor, owner: CursorOwner, docs: usize) -> i64 {
+    pub(super) fn keep(
+        &self,
+        cursor: Cursor,
+        op: &OpContext,
+        owner: CursorOwner,
+        docs: usize,
+    ) -> i64 {
         self.opened.fetch_add(1, Relaxed);
         let now = Instant::now();
         let slot = Slot {
@@ -147,6 +159,7 @@ impl CursorManager {
             cursor: Some(Box::new(cursor)),
             owner,
             created: now,
+            reads_since: op.pinned().is_none().then(|| op.started()),
             used: now,
             released: false,
             dead: None,

@@ -91,7 +91,7 @@ pub(crate) fn first_batch(
         cursor.rests();
         cursor.pinned = op.pinned().cloned();
         cursor.parsed = op.take_room_of_command();
-        Ok((engine.cursors.keep(cursor, owner, end.docs), token))
+        Ok((engine.cursors.keep(cursor, op, owner, end.docs), token))
     })
 }
 

@@ -7,6 +7,7 @@ use muniment_storage::spread::{self, Spread};
 use muniment_value::Code;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Threads are spread over so many places. Each place numbers its operations by itself, so that the
 /// cores share nothing.
@@ -91,6 +92,20 @@ impl Operations {
             .collect();
         all.sort_by_key(|o| o.started());
         all
+    }
+
+    /// Whether a client's operation on this namespace began before a moment. Those of change streams do not read it, and
+    /// those that read one view see what is deleted later.
+    pub fn any_older(&self, namespace: &str, than: Instant) -> bool {
+        let older = |op: &Arc<OpContext>| {
+            let reads = !op.command().starts_with('_')
+                && !op.is_of_change_stream()
+                && op.pinned().is_none();
+            reads && op.started() < than && op.namespace() == namespace
+        };
+        self.places
+            .iter()
+            .any(|running| running.lock().all.values().any(older))
     }
 
     /// Kills one operation. Returns false if there is none with this number (killOp answers ok all

@@ -43,6 +43,9 @@ impl Arrival {
     }
 }
 
+/// A range of a collection, by its UUID, that was given away, and when.
+pub(super) type Waste = ([u8; 16], Owned, Option<muniment_shard::Timestamp>);
+
 /// What a shard keeps of moves in memory.
 #[derive(Default)]
 pub struct Moving {
@@ -50,6 +53,8 @@ pub struct Moving {
     arrivals: Mutex<HashMap<[u8; 16], Arc<Mutex<Arrival>>>>,
     /// There may be rows to clean.
     pub waste: AtomicBool,
+    /// Since when ranges of collections are known to be waste.
+    pub(super) since: Mutex<HashMap<Waste, Instant>>,
     /// What has happened since the start.
     pub figures: Figures,
     /// What routers copy into collections that are to take the place of others.

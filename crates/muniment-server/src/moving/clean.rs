@@ -3,8 +3,8 @@
 use crate::state::ServerState;
 use muniment_exec::{OpContext, OpStart};
 use muniment_logger::{Severity, guarded};
-use muniment_op::Interrupt;
-use muniment_storage::{Busy, Collection, Moves, Owned, Placement, is_in};
+use muniment_op::{Interrupt, sleep_until};
+use muniment_storage::{Busy, Collection, Moves, Owned, Placement, is_in, ranges_overlap};
 use muniment_value::{Code, Doc, Result, doc};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,13 +19,12 @@ const SELDOM: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 500;
 /// So long one collection is worked on before others have their turn.
 const TURN: Duration = Duration::from_secs(2);
+/// How often it is looked whether somebody still reads.
+const LOOK: Duration = Duration::from_millis(20);
 /// So long the end of transactions that use a collection is waited for.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// What was owned at times longer ago than this is not remembered.
 const REMEMBERED: Duration = Duration::from_secs(3600);
-
-/// Since when ranges of collections are waste.
-type Since = HashMap<([u8; 16], Owned), Instant>;
 
 /// Cleans until the server ends. On a server that cannot be a shard it returns at once.
 pub fn keep(server: &Arc<ServerState>) {
@@ -40,7 +39,6 @@ pub fn keep(server: &Arc<ServerState>) {
 
 /// What cleaning keeps from one turn to the next.
 pub(crate) struct Cleaner {
-    since: Since,
     /// The server led in the last turn.
     led: bool,
     looked: Instant,
@@ -50,7 +48,6 @@ impl Cleaner {
     /// Nothing was looked at yet.
     pub(crate) fn new() -> Cleaner {
         Cleaner {
-            since: Since::new(),
             led: false,
             looked: muniment_op::now(),
         }
@@ -75,7 +72,7 @@ impl Cleaner {
         if server.lifecycle.is_stopping() {
             op.kill(Code::InterruptedAtShutdown);
         }
-        let done = guarded(|| pass(server, &op, &mut self.since));
+        let done = guarded(|| pass(server, &op));
         match done {
             Ok(Ok(false)) => {}
             other => {
@@ -98,9 +95,9 @@ impl Cleaner {
 }
 
 /// Looks at all collections once. True if there is something to do soon.
-fn pass(server: &ServerState, op: &OpContext, since: &mut Since) -> Result<bool> {
+fn pass(server: &ServerState, op: &OpContext) -> Result<bool> {
     let mut again = false;
-    let mut seen = Since::new();
+    let mut seen = HashMap::new();
     for collection in server.engine.store.with_foreign_rows() {
         op.check()?;
         let Some(placement) = collection.placement() else {
@@ -111,23 +108,23 @@ fn pass(server: &ServerState, op: &OpContext, since: &mut Since) -> Result<bool>
         // What arrives may be left by its router at any time.
         again |= !placement.foreign().is_empty() || placement.moving().is_some();
         for range in placement.waste() {
-            let key = (collection.uuid(), range);
-            let began = since.get(&key).copied().unwrap_or_else(muniment_op::now);
+            let lost = placement.lost_at(std::slice::from_ref(&range));
+            let key = (collection.uuid(), range, lost);
+            let began = server.moving.since.lock().get(&key).copied();
+            let began = began.unwrap_or_else(muniment_op::now);
             if may_begin(server, &collection, began) {
                 clean(server, op, &collection, &key.1, muniment_op::now() + TURN)?;
             }
             seen.insert(key, began);
         }
     }
-    *since = seen;
+    *server.moving.since.lock() = seen;
     Ok(again)
 }
 
 /// Whether nobody reads the rows any more, or has had the time for that.
 fn may_begin(server: &ServerState, collection: &Collection, began: Instant) -> bool {
-    let delay = server.parameters.orphan_delay_secs.load(Relaxed).max(0);
-    let delay = Duration::from_secs(delay.unsigned_abs());
-    if muniment_op::since(began) >= delay {
+    if had_time(server, began) {
         return true;
     }
     // Cursors on other members are not known here.
@@ -135,7 +132,58 @@ fn may_begin(server: &ServerState, collection: &Collection, began: Instant) -> b
         let config = set.member().config;
         config.is_some_and(|c| c.members.len() == 1)
     });
-    alone && !server.engine.cursors.any_older(&collection.name(), began)
+    alone && !is_read(server, collection, began)
+}
+
+/// Whether those that may read rows which are waste since then have had the time for that.
+fn had_time(server: &ServerState, began: Instant) -> bool {
+    let delay = server.parameters.orphan_delay_secs.load(Relaxed).max(0);
+    muniment_op::since(began) >= Duration::from_secs(delay.unsigned_abs())
+}
+
+/// Whether somebody reads the collection on this member who began before.
+fn is_read(server: &ServerState, collection: &Collection, began: Instant) -> bool {
+    let name = collection.name();
+    let engine = &server.engine;
+    engine.cursors.any_older(&name, began) || engine.operations.any_older(&name, began)
+}
+
+/// Waits until nobody on this member reads rows of a range that were given away, or has had the time for that, since a
+/// range that comes back needs their place. False if time was over before.
+///
+/// # Errors
+/// The operation's interrupt.
+pub(super) fn wait_for_readers(
+    server: &ServerState,
+    op: &OpContext,
+    collection: &Collection,
+    range: &Owned,
+    until: Instant,
+) -> Result<bool> {
+    let placement = collection.placement();
+    let lost = placement.and_then(|p| p.lost_at(&p.waste_in(range)));
+    // Nobody has seen rows of a move that was given up.
+    let Some(lost) = lost else {
+        return Ok(true);
+    };
+    let uuid = collection.uuid();
+    let began = {
+        let mut since = server.moving.since.lock();
+        let of_range = since.iter().filter(|((of, waste, at), _)| {
+            *of == uuid && *at == Some(lost) && ranges_overlap(waste, range)
+        });
+        let newest = of_range.map(|(_, at)| *at).max();
+        let key = (uuid, range.clone(), Some(lost));
+        newest.unwrap_or_else(|| *since.entry(key).or_insert_with(muniment_op::now))
+    };
+    while is_read(server, collection, began) && !had_time(server, began) {
+        let now = muniment_op::now();
+        if now >= until {
+            return Ok(false);
+        }
+        sleep_until(until.min(now + LOOK), op)?;
+    }
+    Ok(true)
 }
 
 /// Ends a move that brings a range here, if its router has left it before everything was here: the configuration cannot

@@ -84,13 +84,17 @@ impl Step<'_> {
         super::place(on, &self.collection, PATIENCE, change)
     }
 
-    /// Cleans old rows of the range, and then has it arrive. The reply says whether it is `ready`.
+    /// Cleans old rows of the range, and then has it arrive. The reply says whether it is `ready`, and if not,
+    /// whether because of `readers`.
     fn begin(&self) -> Result<DocBuf> {
         let range = range_of(self.cx.args.array("range"))?;
         let donor = SetAddress::parse(self.cx.args.str("from").unwrap_or_default(), PORT)?;
         let until = muniment_op::now() + STEP;
-        let cleaned = clean::clean(self.cx.server, self.op(), &self.collection, &range, until)?;
-        if !cleaned {
+        let (server, op) = (self.cx.server, self.op());
+        if !clean::wait_for_readers(server, op, &self.collection, &range, until)? {
+            return Ok(doc! { "ready": false, "readers": true });
+        }
+        if !clean::clean(server, op, &self.collection, &range, until)? {
             return Ok(doc! { "ready": false });
         }
         let arrival = Arrival {

@@ -40,7 +40,7 @@ fn is_before(key: &[u8], end: Option<&[u8]>) -> bool {
 }
 
 /// Whether two ranges have a key in common.
-pub(super) fn overlaps(a: &Owned, b: &Owned) -> bool {
+pub fn overlaps(a: &Owned, b: &Owned) -> bool {
     is_before(&a.0, b.1.as_deref()) && is_before(&b.0, a.1.as_deref())
 }
 

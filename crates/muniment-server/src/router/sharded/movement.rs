@@ -35,6 +35,9 @@ use std::time::Duration;
 const ATTEMPTS: u8 = 20;
 /// So long the recipient is asked to let a range arrive while transactions use the collection there.
 const BEGIN: Duration = Duration::from_secs(15);
+/// And so long while somebody reads rows of the range that were given away. A cursor may stay open for long, and others
+/// wait for the right to change the collection.
+const READERS: Duration = Duration::from_secs(3);
 
 /// What is asked for.
 pub struct MoveRequest<'r> {
@@ -212,15 +215,21 @@ impl Move<'_> {
     /// Copies the range, with the donor frozen in the end, under the id that is `frozen`; the time from which on it is the
     /// recipient's.
     fn copy(&self, held: &Stored, frozen: &mut Option<[u8; 16]>) -> Result<Timestamp> {
-        let until = muniment_op::now() + BEGIN;
+        let began = muniment_op::now();
         let begin = || doc! { "range": range_to(&self.range), "from": self.donor.text() };
-        while !is(&self.receive("begin", begin())?, "ready") {
-            if muniment_op::now() >= until {
-                let why = format!(
-                    "transactions use {} on {}",
-                    self.known.ns(),
-                    self.request.to
-                );
+        loop {
+            let reply = self.receive("begin", begin())?;
+            let (who, patience) = match is(&reply, "readers") {
+                _ if is(&reply, "ready") => break,
+                true => (
+                    "cursors or operations that are older than its last move",
+                    READERS,
+                ),
+                false => ("transactions", BEGIN),
+            };
+            if muniment_op::since(began) >= patience {
+                let (ns, to) = (self.known.ns(), &self.request.to);
+                let why = format!("{who} use {ns} on {to}");
                 return Err(Error::new(Code::LockTimeout, why));
             }
         }
