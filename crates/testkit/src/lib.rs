@@ -29,7 +29,7 @@ pub use load::Load;
 pub use network::{Cut, Link, Network};
 pub use power::{layer, materialise, probe};
 pub use request::{endless, op_query, request_bytes};
-pub use script::run_script;
+pub use script::{Deployment, Difference, run_script, run_script_on};
 pub use server::{Server, ServerOptions, ask_to_end, binary, end_at_once, freeze, thaw};
 pub use set::Set;
 pub use shell::{shell, shell_text, shell_value};

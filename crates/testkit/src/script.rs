@@ -28,63 +28,122 @@
 //! listed last, and `$DB` for the name of the database.
 
 use crate::shell::{shell, shell_text, shell_value};
-use muniment_value::{Doc, DocBuf, Value, values_equal};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Value, ValueBuf, keyenc, values_equal};
 use muniment_wire::Connection;
 
-/// Runs a script. Returns the differences, one per line.
+/// How a script's commands come to a deployment.
+pub trait Deployment {
+    /// Called before a command runs in a database.
+    fn before(&mut self, _db: &str, _command: Doc<'_>) {}
+
+    /// Called after a command has succeeded.
+    fn after(&mut self, _db: &str, _command: Doc<'_>) {}
+
+    /// Whether documents come in the order of one server, unless a sort says another one.
+    fn one_order(&self) -> bool {
+        true
+    }
+}
+
+/// A single server.
+impl Deployment for () {}
+
+/// A step whose reply differs from what its script says.
+#[derive(Debug)]
+pub struct Difference {
+    /// The script's name, and the step's line in it.
+    pub at: (String, usize),
+    /// The title of its section.
+    pub title: String,
+    /// The command, and what differs.
+    pub text: String,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (name, line) = &self.at;
+        write!(f, "{name}:{line} ({})\n  {}", self.title, self.text)
+    }
+}
+
+/// Runs a script on a server. Returns the differences, one per line.
 ///
 /// # Panics
 /// If the script is malformed or the connection ends.
 pub fn run_script(name: &str, text: &str, connection: &mut Connection) -> Vec<String> {
-    let mut failures = Vec::new();
+    let all = run_script_on(name, text, connection, &mut ());
+    all.iter().map(Difference::to_string).collect()
+}
+
+/// Runs a script on a deployment.
+///
+/// # Panics
+/// If the script is malformed or the connection ends.
+pub fn run_script_on(
+    name: &str,
+    text: &str,
+    connection: &mut Connection,
+    deployment: &mut dyn Deployment,
+) -> Vec<Difference> {
+    let mut differences = Vec::new();
     let mut db = "script".to_owned();
     let (mut title, mut sections) = (String::new(), 0);
     let mut cursor = 0;
     let mut uuid = String::new();
     for step in steps(text) {
-        match step.mark {
-            '#' => {
-                drop_database(connection, &db);
-                sections += 1;
-                title = step.text.clone();
-                db = format!("script{sections}");
-                drop_database(connection, &db);
-            }
-            _ => {
-                let (on, command) = match step.text.strip_prefix('{') {
-                    Some(_) => (db.as_str(), step.text.as_str()),
-                    None => step.text.split_once(' ').unwrap_or((&db, "")),
-                };
-                let command = command.replace("$CURSOR", &format!("Long('{cursor}')"));
-                let command = command.replace("$UUID", &uuid);
-                let command = command.replace("$DB", &db);
-                let reply = connection.command_raw(on, &shell(&command));
-                let reply = reply.unwrap_or_else(|e| panic!("{name}:{}: {e}", step.line));
-                let got = reply.as_doc().get_doc("cursor");
-                if let Some(id) = got.and_then(|c| c.get("id")).and_then(|v| v.as_i64_exact())
-                    && id != 0
-                {
-                    cursor = id;
-                }
-                if let Some(Value::Binary { subtype: 4, bytes }) = documents(reply.as_doc())
-                    .first()
-                    .and_then(|d| d.get_doc("info"))
-                    .and_then(|d| d.get("uuid"))
-                {
-                    let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-                    uuid = format!("UUID('{hex}')");
-                }
-                for why in step.check(reply.as_doc(), &db) {
-                    failures.push(format!(
-                        "{name}:{} ({title})\n  {}\n  {why}",
-                        step.line, step.text
-                    ));
-                }
-            }
+        if step.mark == '#' {
+            drop_database(connection, &db);
+            sections += 1;
+            title = step.text.clone();
+            db = format!("script{sections}");
+            drop_database(connection, &db);
+            continue;
+        }
+        let (on, command) = match step.text.strip_prefix('{') {
+            Some(_) => (db.as_str(), step.text.as_str()),
+            None => step.text.split_once(' ').unwrap_or((&db, "")),
+        };
+        let command = command.replace("$CURSOR", &format!("Long('{cursor}')"));
+        let command = command.replace("$UUID", &uuid);
+        let command = shell(&command.replace("$DB", &db));
+        deployment.before(on, command.as_doc());
+        let reply = connection.command_raw(on, &command);
+        let reply = reply.unwrap_or_else(|e| panic!("{name}:{}: {e}", step.line));
+        if reply.as_doc().get("ok").is_some_and(|v| v.truthy()) {
+            deployment.after(on, command.as_doc());
+        }
+        let got = reply.as_doc().get_doc("cursor");
+        if let Some(id) = got.and_then(|c| c.get("id")).and_then(|v| v.as_i64_exact())
+            && id != 0
+        {
+            cursor = id;
+        }
+        if let Some(Value::Binary { subtype: 4, bytes }) = documents(reply.as_doc())
+            .first()
+            .and_then(|d| d.get_doc("info"))
+            .and_then(|d| d.get("uuid"))
+        {
+            let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+            uuid = format!("UUID('{hex}')");
+        }
+        let any_order = !deployment.one_order() && !sorts(command.as_doc());
+        for why in step.check(reply.as_doc(), &db, any_order) {
+            differences.push(Difference {
+                at: (name.to_owned(), step.line),
+                title: title.clone(),
+                text: format!("{}\n  {why}", step.text),
+            });
         }
     }
     drop_database(connection, &db);
-    failures
+    differences
+}
+
+/// Whether a command says in which order its documents come.
+fn sorts(command: Doc<'_>) -> bool {
+    let stages = command.get_array("pipeline").into_iter();
+    let mut stages = stages.flat_map(|p| p.values().filter_map(|s| s.as_doc()));
+    command.get("sort").is_some() || stages.any(|s| s.get("$sort").is_some())
 }
 
 fn drop_database(connection: &mut Connection, db: &str) {
@@ -139,7 +198,7 @@ fn steps(text: &str) -> Vec<Step> {
 }
 
 impl Step {
-    fn check(&self, reply: Doc<'_>, db: &str) -> Vec<String> {
+    fn check(&self, reply: Doc<'_>, db: &str, any_order: bool) -> Vec<String> {
         let error = error_of(reply);
         let fails = |(mark, want): &(char, String)| match mark {
             '!' => true,
@@ -181,31 +240,43 @@ impl Step {
                         out.push(format!("{why}; replied {}", shown()));
                     }
                 }
-                _ => {
-                    let want = shell_value(&want.replace("ANY", "'\u{1}any'"));
-                    let got = documents(reply);
-                    let want: Vec<Doc<'_>> = want
-                        .as_value()
-                        .as_array()
-                        .into_iter()
-                        .flat_map(|a| a.iter().filter_map(|e| e.value().as_doc()))
-                        .collect();
-                    let as_it_says = match mark {
-                        ':' | '%' => printed_alike(&want, &got, *mark == '%'),
-                        _ => same(&want, &got, *mark == '~'),
-                    };
-                    if !as_it_says {
-                        let got: Vec<String> = got
-                            .iter()
-                            .map(|d| shell_text(Value::Document(*d)))
-                            .collect();
-                        out.push(format!("got [{}]", got.join(",\n    ")));
-                    }
-                }
+                _ => out.extend(documents_differ(*mark, want, reply, any_order)),
             }
         }
         out
     }
+}
+
+/// How the reply's documents differ from those that a mark wants.
+fn documents_differ(mark: char, want: &str, reply: Doc<'_>, any_order: bool) -> Option<String> {
+    let want = shell_value(&want.replace("ANY", "'\u{1}any'"));
+    let got = documents(reply);
+    let want: Vec<Doc<'_>> = want
+        .as_value()
+        .as_array()
+        .into_iter()
+        .flat_map(|a| a.iter().filter_map(|e| e.value().as_doc()))
+        .collect();
+    let as_it_says = |want: &[Doc<'_>], got: &[Doc<'_>]| match mark {
+        ':' | '%' => printed_alike(want, got, any_order || mark == '%'),
+        _ => same(want, got, any_order || mark == '~'),
+    };
+    // Arrays may have their elements from documents that came in another order.
+    let unordered = || {
+        let [want, got] =
+            [&want, &got].map(|all| all.iter().map(|d| in_order(*d)).collect::<Vec<_>>());
+        let [want, got] =
+            [&want, &got].map(|all| all.iter().map(DocBuf::as_doc).collect::<Vec<_>>());
+        as_it_says(&want, &got)
+    };
+    if as_it_says(&want, &got) || any_order && unordered() {
+        return None;
+    }
+    let got: Vec<String> = got
+        .iter()
+        .map(|d| shell_text(Value::Document(*d)))
+        .collect();
+    Some(format!("got [{}]", got.join(",\n    ")))
 }
 
 /// The error of a reply, or its first write error.
@@ -246,6 +317,31 @@ fn same(want: &[Doc<'_>], got: &[Doc<'_>], any_order: bool) -> bool {
         all
     };
     bytes(want) == bytes(got)
+}
+
+/// A document with the elements of all its arrays in the order of their encoded keys.
+fn in_order(d: Doc<'_>) -> DocBuf {
+    let mut out = DocBuf::new();
+    for e in d {
+        match e.value() {
+            Value::Document(inner) => out.append(e.name(), in_order(inner)),
+            Value::Array(items) => {
+                let mut all: Vec<ValueBuf> = items.values().map(value_in_order).collect();
+                all.sort_by_cached_key(|v| keyenc::encoded(v.as_value()));
+                let all: ArrayBuf = all.iter().map(|v| v.as_value()).collect();
+                out.append(e.name(), all)
+            }
+            v => out.append(e.name(), v),
+        };
+    }
+    out
+}
+
+fn value_in_order(v: Value<'_>) -> ValueBuf {
+    let mut one = DocBuf::new();
+    one.append("v", v);
+    let one = in_order(one.as_doc());
+    ValueBuf::new(one.as_doc().get("v").unwrap_or(Value::Null))
 }
 
 /// Whether a shell prints these documents like the wanted ones.

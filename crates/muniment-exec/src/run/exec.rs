@@ -85,9 +85,9 @@ impl Exec {
             candidate.access,
             Access::Index(_) | Access::SortMerge(_) | Access::Or { .. }
         );
-        // A sort needs the documents, whatever is returned.
+        // A sort and the key for the router need the documents, whatever is returned.
         let key_output = matches!(recipe.output, Output::Key) && !candidate.needs_sort;
-        let keys_suffice = (keys_wanted || key_output) && filter.is_none();
+        let keys_suffice = (keys_wanted || key_output && !recipe.sort_key) && filter.is_none();
         let mut skip = recipe.skip;
         let reads = candidate.covered.is_some() || !keys_suffice;
         if skip > 0 && !fetched && !candidate.needs_sort && filter.is_none() && reads {

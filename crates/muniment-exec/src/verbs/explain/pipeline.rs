@@ -167,6 +167,8 @@ fn explain_near(
 ) -> Result<()> {
     let namespace = r.namespace();
     let collection = engine.store.collection(&namespace);
+    // The later stages say which metadata the first one has to give.
+    let rest = behind_near(r.pipeline, at, ctx)?;
     let (stage, key, choice) = plan_geo_near(
         engine,
         op,
@@ -187,7 +189,6 @@ fn explain_near(
         shape(&filter, Doc::EMPTY, Doc::EMPTY),
     );
     planned.choice = Some(choice);
-    let rest = behind_near(r.pipeline, at, ctx)?;
     let runs = verbosity > Verbosity::QueryPlanner;
     let current = CurrentOp::new(op);
     let above = Above {

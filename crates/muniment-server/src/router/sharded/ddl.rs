@@ -12,7 +12,7 @@ use crate::sets::Reply;
 use crate::uuid::uuid_value;
 use muniment_exec::Expected;
 use muniment_shard::Version;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc, values_equal};
 use muniment_wire::client;
 use std::sync::Arc;
 
@@ -101,30 +101,57 @@ pub fn create_indexes(
         let unique = index.get("unique").is_some_and(|v| v.truthy());
         let key = index.get_doc("key").unwrap_or(Doc::EMPTY);
         let of_ids = key.iter().count() == 1 && key.get("_id").is_some();
-        if unique && !of_ids && !known.collection.unsplittable && !known.key.begins_index(key) {
-            return Err(Error::new(
-                Code::CannotCreateIndex,
-                format!(
-                    "cannot create unique index over {} with shard key pattern {}",
-                    key.to_display(),
-                    known.key.pattern().to_display()
-                ),
-            ));
+        if unique && !of_ids {
+            may_be_unique(known, key)?;
         }
     }
     everywhere(cx, router, known)
 }
 
-/// As [`everywhere`], for `collMod`: the configuration has the options of a time series, too.
+/// Refuses a unique index in which equal documents may be on different shards.
 ///
 /// # Errors
-/// The first shard's that fails; those of the configuration's set.
+/// 67 CannotCreateIndex.
+fn may_be_unique(known: &Known, key: Doc<'_>) -> Result<()> {
+    if known.collection.unsplittable || known.key.begins_index(key) {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::CannotCreateIndex,
+        format!(
+            "cannot create unique index over {} with shard key pattern {}",
+            key.to_display(),
+            known.key.pattern().to_display()
+        ),
+    ))
+}
+
+/// As [`everywhere`], for `collMod`: what becomes unique has to be unique on one shard, and the configuration has the
+/// options of a time series, too.
+///
+/// # Errors
+/// 67 CannotCreateIndex; the first shard's that fails; those of the configuration's set.
 pub fn coll_mod(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
+    let one = known.all().first().copied().unwrap_or(0);
+    let change = cx.args.doc("index");
+    let asks = |name: &str| change.and_then(|i| i.get(name)).is_some_and(|v| v.truthy());
+    if (asks("unique") || asks("prepareUnique"))
+        && let Some(held) = stored(cx, router, known.set(one)?, known.ns())?
+    {
+        let [name, pattern] = ["name", "keyPattern"].map(|n| change.and_then(|i| i.get(n)));
+        let is_it = |index: &&DocBuf| {
+            let index = index.as_doc();
+            name.is_some_and(|n| index.get("name").is_some_and(|own| values_equal(own, n)))
+                || pattern.is_some_and(|p| index.get("key").is_some_and(|own| values_equal(own, p)))
+        };
+        for index in held.indexes.iter().filter(is_it) {
+            may_be_unique(known, index.as_doc().get_doc("key").unwrap_or(Doc::EMPTY))?;
+        }
+    }
     everywhere(cx, router, known)?;
     if cx.args.doc("timeseries").is_none() {
         return Ok(());
     }
-    let one = known.all().first().copied().unwrap_or(0);
     let held = stored(cx, router, known.set(one)?, known.ns())?;
     let Some(series) = held.as_ref().and_then(|held| held.series()) else {
         return Ok(());

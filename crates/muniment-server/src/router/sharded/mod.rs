@@ -363,7 +363,14 @@ pub fn with_terms(cx: &CommandContext<'_>, mut command: DocBuf) -> DocBuf {
             command.append_elem(e);
         }
     }
+    command.append_some("maxTimeMS", unlimited(cx));
     command
+}
+
+/// The `maxTimeMS` of a read that is part of a write without one: the shards' limit for reads is not for it.
+pub fn unlimited(cx: &CommandContext<'_>) -> Option<i32> {
+    let reads = (cx.spec.is_read_operation)(cx.request.body);
+    (!reads && !cx.generic.max_time_given).then_some(0)
 }
 
 /// Tells the client which shard knows how its transaction ends, after a command of several parts.

@@ -8,7 +8,7 @@ use super::output::variables;
 use super::place::collation_of;
 use super::reads::at_least_one;
 use super::remote::{Output, Terms, streams};
-use super::{OnSet, collation_in, gather, reached, told};
+use super::{OnSet, collation_in, gather, reached, told, unlimited};
 use crate::context::CommandContext;
 use crate::placement::merging;
 use crate::router::Router;
@@ -102,6 +102,7 @@ pub fn over(
             body.append_elem(e);
         }
     }
+    body.append_some("maxTimeMS", unlimited(cx));
     let replies = gather(cx, router, &sets, body.as_doc())?;
     let allow_disk_use = cx.request.body.get("allowDiskUse").map(|v| v.truthy());
     let output = Arc::new(Output::of(cx));
@@ -171,6 +172,7 @@ pub fn over_whole(
             body.append_elem(e);
         }
     }
+    body.append_some("maxTimeMS", unlimited(cx));
     let sets: Vec<OnSet> = vec![(set, DocBuf::new())];
     let replies = gather(cx, router, &sets, body.as_doc())?;
     let allow_disk_use = cx.request.body.get("allowDiskUse").map(|v| v.truthy());
