@@ -17,7 +17,7 @@ const ALLOWED: &[(&str, usize)] = &[
     ("muniment-log", 6),
     ("muniment-member", 6),
     ("muniment-query", 34),
-    ("muniment-server", 31),
+    ("muniment-server", 29),
     ("muniment-storage", 32),
     ("muniment-tree", 2),
     ("muniment-value", 9),
