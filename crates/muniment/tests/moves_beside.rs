@@ -255,7 +255,6 @@ fn transactions_hold_moves_up() {
     assert_eq!((number(&sum[0], "n"), number(&sum[0], "c")), (6, 200));
 }
 
-/// A transaction that began before a move reads what it saw, or is told to begin anew.
 /// A long read is not ended since a range that it reads has moved away, nor since it comes back.
 #[test]
 fn a_range_is_not_cleaned_under_those_that_read_it() {
@@ -298,6 +297,7 @@ fn a_range_is_not_cleaned_under_those_that_read_it() {
     until_clean(&cluster, "d", "c", 2000);
 }
 
+/// A transaction that began before a move reads what it saw, or is told to begin anew.
 #[test]
 fn transactions_older_than_a_move() {
     let cluster = cluster(2, 1, 1);

@@ -268,7 +268,6 @@ fn a_snapshot_is_one_time_on_all_shards() {
     reader.commit().unwrap();
 }
 
-/// Has a command of members fail on a shard until it is told otherwise, or starts again.
 /// Whether somebody else can write to the accounts at once.
 fn are_free(cluster: &Cluster) {
     let mut other = cluster.connect();
@@ -332,6 +331,7 @@ fn a_later_number_ends_an_open_transaction_on_all_shards() {
     assert_eq!(now(&cluster), [101, 101]);
 }
 
+/// Has a command of members fail on a shard until it is told otherwise, or starts again.
 fn fail(cluster: &Cluster, shard: usize, command: &str, on: bool) {
     let set = &cluster.shards[shard];
     let mut c = set.connect(set.primary());

@@ -132,7 +132,7 @@ impl CursorManager {
     pub fn any_older(&self, namespace: &str, than: Instant) -> bool {
         let older = |slot: &Slot| {
             let reads = slot.namespace == namespace && !slot.flags.follows;
-            reads && slot.reads_since.is_some_and(|since| since < than)
+            reads && slot.dead.is_none() && slot.reads_since.is_some_and(|since| since < than)
         };
         self.shards
             .iter()
@@ -159,7 +159,7 @@ impl CursorManager {
             cursor: Some(Box::new(cursor)),
             owner,
             created: now,
-            reads_since: op.pinned().is_none().then(|| op.started()),
+            reads_since: op.reads_newest().then(|| op.started()),
             used: now,
             released: false,
             dead: None,

@@ -27,6 +27,19 @@ pub struct Operations {
     places: Spread<Mutex<Running>, { PLACES as usize }>,
 }
 
+/// The commands that read a collection which they name.
+const READS: [&str; 9] = [
+    "aggregate",
+    "count",
+    "delete",
+    "distinct",
+    "find",
+    "findAndModify",
+    "getMore",
+    "mapReduce",
+    "update",
+];
+
 /// A registered operation. Dropping it removes it from the registry.
 pub struct OpGuard<'r> {
     registry: &'r Operations,
@@ -94,13 +107,12 @@ impl Operations {
         all
     }
 
-    /// Whether a client's operation on this namespace began before a moment. Those of change streams do not read it, and
-    /// those that read one view see what is deleted later.
+    /// Whether an operation that reads this namespace began before a moment. Those of change streams do not, and those
+    /// that read one view see what is deleted later.
     pub fn any_older(&self, namespace: &str, than: Instant) -> bool {
         let older = |op: &Arc<OpContext>| {
-            let reads = !op.command().starts_with('_')
-                && !op.is_of_change_stream()
-                && op.pinned().is_none();
+            let reads = READS.contains(&op.command());
+            let reads = reads && !op.is_of_change_stream() && op.reads_newest();
             reads && op.started() < than && op.namespace() == namespace
         };
         self.places

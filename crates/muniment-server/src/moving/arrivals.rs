@@ -44,7 +44,7 @@ impl Arrival {
 }
 
 /// A range of a collection, by its UUID, that was given away, and when.
-pub(super) type Waste = ([u8; 16], Owned, Option<muniment_shard::Timestamp>);
+pub(super) type Waste = ([u8; 16], Owned, muniment_shard::Timestamp);
 
 /// What a shard keeps of moves in memory.
 #[derive(Default)]

@@ -1,5 +1,6 @@
 //! Deletes rows that this shard does not own any more.
 
+use super::arrivals::Waste;
 use crate::state::ServerState;
 use muniment_exec::{OpContext, OpStart};
 use muniment_logger::{Severity, guarded};
@@ -108,17 +109,28 @@ fn pass(server: &ServerState, op: &OpContext) -> Result<bool> {
         // What arrives may be left by its router at any time.
         again |= !placement.foreign().is_empty() || placement.moving().is_some();
         for range in placement.waste() {
-            let lost = placement.lost_at(std::slice::from_ref(&range));
+            let until = || muniment_op::now() + TURN;
+            let Some(lost) = visible_until(&placement, std::slice::from_ref(&range)) else {
+                clean(server, op, &collection, &range, until())?;
+                continue;
+            };
             let key = (collection.uuid(), range, lost);
             let began = server.moving.since.lock().get(&key).copied();
             let began = began.unwrap_or_else(muniment_op::now);
             if may_begin(server, &collection, began) {
-                clean(server, op, &collection, &key.1, muniment_op::now() + TURN)?;
+                clean(server, op, &collection, &key.1, until())?;
             }
             seen.insert(key, began);
         }
     }
-    *server.moving.since.lock() = seen;
+    let mut since = server.moving.since.lock();
+    // Those of parts that are to come back.
+    since.retain(|(uuid, part, _), _| {
+        let of_part = |(of, waste, _): &Waste| of == uuid && ranges_overlap(waste, part);
+        seen.keys().any(of_part)
+    });
+    since.extend(seen);
+    drop(since);
     Ok(again)
 }
 
@@ -135,6 +147,13 @@ fn may_begin(server: &ServerState, collection: &Collection, began: Instant) -> b
     alone && !is_read(server, collection, began)
 }
 
+/// Until when readers may have begun that see rows of these ranges, which are waste. There are none if the rows came with
+/// a move that was given up, or if some rows were deleted already, which ends the readers from before.
+fn visible_until(placement: &Placement, waste: &[Owned]) -> Option<muniment_shard::Timestamp> {
+    let lost = placement.lost_at(waste)?;
+    (lost > placement.cleaned()).then_some(lost)
+}
+
 /// Whether those that may read rows which are waste since then have had the time for that.
 fn had_time(server: &ServerState, began: Instant) -> bool {
     let delay = server.parameters.orphan_delay_secs.load(Relaxed).max(0);
@@ -145,7 +164,8 @@ fn had_time(server: &ServerState, began: Instant) -> bool {
 fn is_read(server: &ServerState, collection: &Collection, began: Instant) -> bool {
     let name = collection.name();
     let engine = &server.engine;
-    engine.cursors.any_older(&name, began) || engine.operations.any_older(&name, began)
+    // An operation keeps its cursor before it ends.
+    engine.operations.any_older(&name, began) || engine.cursors.any_older(&name, began)
 }
 
 /// Waits until nobody on this member reads rows of a range that were given away, or has had the time for that, since a
@@ -161,20 +181,20 @@ pub(super) fn wait_for_readers(
     until: Instant,
 ) -> Result<bool> {
     let placement = collection.placement();
-    let lost = placement.and_then(|p| p.lost_at(&p.waste_in(range)));
-    // Nobody has seen rows of a move that was given up.
+    let lost = placement.and_then(|p| visible_until(&p, &p.waste_in(range)));
     let Some(lost) = lost else {
         return Ok(true);
     };
     let uuid = collection.uuid();
     let began = {
         let mut since = server.moving.since.lock();
+        // The range may have been given away as a part of a larger one, or one may have joined it later.
         let of_range = since.iter().filter(|((of, waste, at), _)| {
-            *of == uuid && *at == Some(lost) && ranges_overlap(waste, range)
+            *of == uuid && *at >= lost && ranges_overlap(waste, range)
         });
-        let newest = of_range.map(|(_, at)| *at).max();
-        let key = (uuid, range.clone(), Some(lost));
-        newest.unwrap_or_else(|| *since.entry(key).or_insert_with(muniment_op::now))
+        let oldest = of_range.map(|(_, at)| *at).min();
+        let key = (uuid, range.clone(), lost);
+        oldest.unwrap_or_else(|| *since.entry(key).or_insert_with(muniment_op::now))
     };
     while is_read(server, collection, began) && !had_time(server, began) {
         let now = muniment_op::now();

@@ -27,10 +27,7 @@ pub fn end(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     if id.is_none() {
         return Err(not_in_transaction(cx.spec.name));
     }
-    let known = id.and_then(|id| {
-        router.transactions.is_ending(&id);
-        Some((id, router.transactions.of(&id)?))
-    });
+    let known = id.and_then(|id| Some((id, router.transactions.ending(&id)?)));
     let token = cx.request.body.get_doc("recoveryToken");
     let named = token.and_then(|t| t.get_str("recoveryShardId"));
     let commits = cx.spec.ends_transaction == Some(Ends::Commit);

@@ -1,13 +1,14 @@
 //! The statements of clients' transactions. Each shard begins its part of a transaction with the first statement
 //! that it gets; any error aborts the transaction on all of them.
 
-use super::Router;
-use super::forward::{Part, ask_own, ask_part};
-use super::transactions::{Id, Known};
+use super::forward::{Own, Part, ask_own_of_all, ask_part, lsid};
+use super::transactions::{Id, Known, no_such_transaction};
+use super::{Reach, Router, SetPool};
 use crate::context::CommandContext;
 use crate::sets::{Reply, Until};
 use muniment_value::{Doc, DocBuf, Result, doc};
 use muniment_wire::client;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The longest time for which a shard is told to abort its part.
@@ -27,7 +28,7 @@ pub fn statement(
     let transactions = &router.transactions;
     // The first statement may go to several shards.
     if cx.generic.start_transaction.is_some() && !transactions.has_begun(id) {
-        transactions.begin(*id, cx.generic.read_concern);
+        transactions.begin(*id, cx.generic.read_concern)?;
     }
     let reply = match transactions.goes_to(id, set)? {
         // The router's second message of a first statement begins nothing.
@@ -64,6 +65,10 @@ pub fn statement(
         if let Some(known) = transactions.of(id) {
             abort(cx, router, &known);
         }
+    } else if !transactions.goes_on(id) {
+        // It was aborted meanwhile, for a later one, and this part may have begun after that.
+        abort_on(cx, router, id.1, &[Arc::clone(set)]);
+        return Err(no_such_transaction(id.1));
     }
     reply
 }
@@ -89,7 +94,8 @@ fn without_beginning(body: Doc<'_>) -> DocBuf {
 
 /// Aborts all parts. A shard that cannot be told aborts its part by itself, when it has lasted for too long.
 pub fn abort(cx: &CommandContext<'_>, router: &Router, known: &Known) {
-    abort_numbered(cx, router, cx.generic.txn_number.unwrap_or_default(), known);
+    let number = cx.generic.txn_number.unwrap_or_default();
+    abort_on(cx, router, number, &sets_of(known));
 }
 
 /// Aborts the transaction that the client's session has left open for a later one, as a single server does. Otherwise
@@ -97,19 +103,36 @@ pub fn abort(cx: &CommandContext<'_>, router: &Router, known: &Known) {
 pub fn abort_earlier(cx: &CommandContext<'_>, router: &Router) {
     let id = cx.generic.session.zip(cx.generic.txn_number);
     if let Some((number, known)) = id.and_then(|id| router.transactions.left_open(&id)) {
-        abort_numbered(cx, router, number, &known);
+        abort_on(cx, router, number, &sets_of(&known));
     }
 }
 
-fn abort_numbered(cx: &CommandContext<'_>, router: &Router, number: i64, known: &Known) {
-    let abort = abort_of(number);
-    for part in &known.parts {
-        let on = Until {
-            on: &**cx.op,
-            until: muniment_op::now() + ABORTING,
-        };
-        let _ = ask_own(cx, router, &part.set, ("admin", abort.as_doc()), &on);
-    }
+fn sets_of(known: &Known) -> Vec<Arc<SetPool>> {
+    known.parts.iter().map(|p| Arc::clone(&p.set)).collect()
+}
+
+/// Tells all sets at once to abort their parts.
+fn abort_on(cx: &CommandContext<'_>, router: &Router, number: i64, sets: &[Arc<SetPool>]) {
+    let Some(session) = &cx.generic.session else {
+        return;
+    };
+    let mut abort = abort_of(number);
+    abort.append("lsid", lsid(session));
+    let asked: Vec<Own<'_>> = sets
+        .iter()
+        .map(|set| Own {
+            set,
+            db: "admin",
+            command: &abort,
+            versions: None,
+            reach: Reach::Primary,
+        })
+        .collect();
+    let on = Until {
+        on: &**cx.op,
+        until: muniment_op::now() + ABORTING,
+    };
+    ask_own_of_all(&on, router, &asked);
 }
 
 /// abortTransaction, for a transaction of the session in which the client's command came.

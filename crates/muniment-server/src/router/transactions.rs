@@ -92,10 +92,16 @@ impl Sessions {
 
 impl Transactions {
     /// Notes the first statement of a transaction.
-    pub fn begin(&self, (session, number): Id, read_concern: Option<Doc<'_>>) {
+    ///
+    /// # Errors
+    /// 251 if a later one of the session has begun meanwhile.
+    pub fn begin(&self, (session, number): Id, read_concern: Option<Doc<'_>>) -> Result<()> {
         let used = muniment_op::now();
         let mut sessions = self.0.lock();
         let Sessions { all, swept } = &mut *sessions;
+        if all.get(&session).is_some_and(|e| e.number > number) {
+            return Err(no_such_transaction(number));
+        }
         if all.len() >= MOST && swept.is_none_or(|at| muniment_op::since(at) > SWEEP) {
             *swept = Some(used);
             all.retain(|_, e| used.saturating_duration_since(e.used) < KEPT);
@@ -110,6 +116,12 @@ impl Transactions {
             used,
         };
         all.insert(session, entry);
+        Ok(())
+    }
+
+    /// Whether no statement of the transaction has failed, and no later one of the session has begun.
+    pub fn goes_on(&self, id: &Id) -> bool {
+        self.0.lock().of(id).is_some_and(|e| !e.failed)
     }
 
     /// The number of the session's newest transaction here.
@@ -177,11 +189,12 @@ impl Transactions {
         }
     }
 
-    /// Notes that the client has asked for a transaction's end.
-    pub fn is_ending(&self, id: &Id) {
-        if let Some(entry) = self.0.lock().of(id) {
-            entry.ending = true;
-        }
+    /// What is known of a transaction whose end the client has asked for, if a statement of it went to a shard.
+    pub fn ending(&self, id: &Id) -> Option<Known> {
+        let mut sessions = self.0.lock();
+        let entry = sessions.of(id)?;
+        entry.ending = true;
+        (!entry.parts.is_empty()).then(|| entry.known())
     }
 
     /// The number and the parts of the session's earlier transaction, if the client has left it open. It counts as

@@ -100,8 +100,7 @@ pub fn create_indexes(
     for index in indexes.values().filter_map(|v| v.as_doc()) {
         let unique = index.get("unique").is_some_and(|v| v.truthy());
         let key = index.get_doc("key").unwrap_or(Doc::EMPTY);
-        let of_ids = key.iter().count() == 1 && key.get("_id").is_some();
-        if unique && !of_ids {
+        if unique {
             may_be_unique(known, key)?;
         }
     }
@@ -113,7 +112,8 @@ pub fn create_indexes(
 /// # Errors
 /// 67 CannotCreateIndex.
 fn may_be_unique(known: &Known, key: Doc<'_>) -> Result<()> {
-    if known.collection.unsplittable || known.key.begins_index(key) {
+    let of_ids = key.iter().count() == 1 && key.get("_id").is_some();
+    if of_ids || known.collection.unsplittable || known.key.begins_index(key) {
         return Ok(());
     }
     Err(Error::new(

@@ -58,8 +58,6 @@ impl Around {
         let mut command = doc! {
             "aggregate": ctx.collection.as_str(), "pipeline": Value::Array(stages), "cursor": doc! {},
             "let": variables(ctx),
-            // The client's command has a limit for all.
-            "maxTimeMS": 0,
         };
         command.append_some("collation", ctx.collation.spec());
         command.append_all(self.terms.session.as_doc());

@@ -359,7 +359,9 @@ pub fn with_terms(cx: &CommandContext<'_>, mut command: DocBuf) -> DocBuf {
     const OF_TRANSACTION: [&str; 3] = ["txnNumber", "autocommit", "startTransaction"];
     for e in cx.request.body {
         let of_transaction = OF_TRANSACTION.contains(&e.name()) && cx.generic.in_transaction();
-        if of_transaction || matches!(e.name(), "maxTimeMS" | "comment") {
+        let given =
+            matches!(e.name(), "maxTimeMS" | "comment") && !matches!(e.value(), Value::Null);
+        if of_transaction || given {
             command.append_elem(e);
         }
     }

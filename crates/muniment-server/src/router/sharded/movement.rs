@@ -215,19 +215,19 @@ impl Move<'_> {
     /// Copies the range, with the donor frozen in the end, under the id that is `frozen`; the time from which on it is the
     /// recipient's.
     fn copy(&self, held: &Stored, frozen: &mut Option<[u8; 16]>) -> Result<Timestamp> {
-        let began = muniment_op::now();
+        let (began, mut read_since) = (muniment_op::now(), None);
         let begin = || doc! { "range": range_to(&self.range), "from": self.donor.text() };
         loop {
             let reply = self.receive("begin", begin())?;
-            let (who, patience) = match is(&reply, "readers") {
+            let (who, since, patience) = match is(&reply, "readers") {
                 _ if is(&reply, "ready") => break,
-                true => (
-                    "cursors or operations that are older than its last move",
-                    READERS,
-                ),
-                false => ("transactions", BEGIN),
+                true => {
+                    let since = *read_since.get_or_insert_with(muniment_op::now);
+                    ("readers older than its last move", since, READERS)
+                }
+                false => ("transactions", began, BEGIN),
             };
-            if muniment_op::since(began) >= patience {
+            if muniment_op::since(since) >= patience {
                 let (ns, to) = (self.known.ns(), &self.request.to);
                 let why = format!("{who} use {ns} on {to}");
                 return Err(Error::new(Code::LockTimeout, why));

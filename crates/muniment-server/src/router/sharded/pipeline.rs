@@ -98,7 +98,7 @@ pub fn over(
     // One value for all shards: an expression may have others each time.
     body.append_some("let", (!let_.is_empty()).then(|| variables(&ctx)));
     for e in cx.request.body.iter().skip(1) {
-        if PASSED.contains(&e.name()) {
+        if PASSED.contains(&e.name()) && !matches!(e.value(), Value::Null) {
             body.append_elem(e);
         }
     }
@@ -168,7 +168,7 @@ pub fn over_whole(
     body.append_some("collation", collation_in(cx.request.body));
     body.append_some("let", (!let_.is_empty()).then(|| variables(&ctx)));
     for e in cx.request.body.iter().skip(1) {
-        if PASSED.contains(&e.name()) {
+        if PASSED.contains(&e.name()) && !matches!(e.value(), Value::Null) {
             body.append_elem(e);
         }
     }

@@ -1,6 +1,7 @@
 //! Documents that come from a cursor on a shard.
 
 use super::is_stale;
+use super::unlimited;
 use crate::context::CommandContext;
 use crate::router::forward::{lsid, run_on};
 use crate::router::{Router, SetPool};
@@ -27,7 +28,7 @@ pub struct Terms {
     server: Arc<ServerState>,
     /// The session and the transaction.
     pub session: DocBuf,
-    /// `readConcern` and `$readPreference`.
+    /// `readConcern` and `$readPreference`, and no `maxTimeMS` where the shards' limit for reads is not for them.
     pub reads: DocBuf,
     /// The operation that waits for the results at the moment.
     pub on: Arc<dyn Interrupt>,
@@ -115,6 +116,12 @@ impl Terms {
             "$readPreference",
             cx.request.body.get_doc("$readPreference"),
         );
+        // What the client allows is for the command as a whole, whose end is theirs.
+        let limit = match cx.generic.max_time_given {
+            true => Some(0),
+            false => unlimited(cx),
+        };
+        reads.append_some("maxTimeMS", limit);
         Terms {
             server: Arc::clone(cx.server),
             session,
