@@ -297,6 +297,38 @@ fn a_range_is_not_cleaned_under_those_that_read_it() {
     until_clean(&cluster, "d", "c", 2000);
 }
 
+/// A cursor that was opened after a range was given away is not waited for when the range comes back, also if another
+/// range has joined what was given away. Sets of several members keep the rows.
+#[test]
+fn a_range_comes_back_beside_those_that_never_saw_it() {
+    let cluster = cluster(2, 2, 1);
+    let mut c = cluster.connect();
+    divide(&mut c, "d.c", "{k: 1}", &["{k: 0}", "{k: 100}"]);
+    let pad = "x".repeat(2000);
+    let docs = (-100..2000).map(|i| doc! { "_id": i, "k": i, "pad": &*pad });
+    insert(&mut c, "d", "c", docs);
+    let all_of = chunks(&mut c, "d.c");
+    let from = all_of[0].shard.clone();
+    for chunk in &all_of[..2] {
+        move_to(&mut c, "d.c", chunk, other(&from), false).unwrap();
+    }
+    // The cleaner has looked.
+    thread::sleep(Duration::from_millis(1200));
+    let open = run(
+        &mut c,
+        "d",
+        "{find: 'c', filter: {k: {$gte: 100}}, batchSize: 3}",
+    );
+    assert_ne!(
+        number(&open.as_doc().get_doc("cursor").unwrap().to_buf(), "id"),
+        0
+    );
+    for chunk in &all_of[..2] {
+        move_to(&mut c, "d.c", chunk, &from, false).unwrap();
+    }
+    assert_eq!(count(&mut c), 2000);
+}
+
 /// A transaction that began before a move reads what it saw, or is told to begin anew.
 #[test]
 fn transactions_older_than_a_move() {
