@@ -1,6 +1,7 @@
 //! What a router answers is what a server answers: the same commands, run on a server and through a router.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+use muniment_value::{DocBuf, doc};
 use muniment_wire::Connection;
 use testkit::ask::{all, fails, number, run};
 use testkit::{Cluster, Server, ServerOptions, shell};
@@ -182,6 +183,11 @@ fn definitions_of_views_are_judged_by_their_shard() {
     });
     let commands = commands.concat();
     let [routed, alone] = [&mut cluster.connect(), &mut alone.connect()].map(|c| {
+        run(
+            c,
+            "d",
+            "{createIndexes: 'c', indexes: [{key: {o: 1}, name: 'o', sparse: true}]}",
+        );
         run(c, "d", "{create: 'v', viewOn: 'c', pipeline: []}");
         codes(c, &commands)
     });
@@ -203,6 +209,11 @@ fn a_divided_collection_answers_as_one_server() {
         "{find: 'c', filter: {x: 3}, sort: {_id: 1}, collation: {}}".to_string(),
         "{aggregate: 'c', pipeline: [{$sort: {_id: 1}}], cursor: {}, collation: {}}".to_string(),
         "{findAndModify: 'c', query: {_id: 3}, update: {$set: {z: 1}}, collation: {}}".to_string(),
+        "{findAndModify: 'c', query: {t: 'a', y: 10}, sort: {$natural: -1}, update: {$set: {z: 2}}}".to_string(),
+        // The hinted index has one document.
+        "{update: 'c', updates: [{q: {}, u: {$set: {w: 1}}, hint: 'o'}]}".to_string(),
+        "{findAndModify: 'c', query: {}, hint: 'o', update: {$set: {w: 2}}, new: true}".to_string(),
+        "{find: 'c', filter: {w: 2}}".to_string(),
         "{aggregate: 'c', pipeline: [{$sort: {_id: 1}}, {$limit: 2}, {$lookup: {from: '$$NOW', localField: 'x', foreignField: 'x', as: 'n'}}], cursor: {}}".to_string(),
         format!("{{aggregate: 'c', pipeline: [{fused}], cursor: {{}}}}"),
         format!("{{aggregate: 'c', pipeline: [{fused}, {{$limit: 3}}, {{$project: {{s: {{$meta: 'score'}}}}}}], cursor: {{}}}}"),
@@ -212,7 +223,8 @@ fn a_divided_collection_answers_as_one_server() {
         run(c, "d", "{createIndexes: 'c', indexes: [{key: {p: '2dsphere'}, name: 'p'}]}");
         for i in 0..20 {
             let (x, y) = (i % 5, (i * 7) % 11);
-            let doc = format!("{{_id: {i}, x: {x}, y: {y}, t: '{}', a: [{{b: {x}}}, {{b: [{y}]}}], p: {{type: 'Point', coordinates: [{i}, {y}]}}}}", ["a", "A"][i % 2]);
+            let only = if i == 9 { "o: 1, " } else { "" };
+            let doc = format!("{{_id: {i}, {only}x: {x}, y: {y}, t: '{}', a: [{{b: {x}}}, {{b: [{y}]}}], p: {{type: 'Point', coordinates: [{i}, {y}]}}}}", ["a", "A"][i % 2]);
             run(c, "d", &format!("{{insert: 'c', documents: [{doc}]}}"));
         }
         run(c, "d", "{create: 'v', viewOn: 'c', pipeline: [{$match: {_id: {$gte: 5}}}]}");
@@ -256,6 +268,11 @@ fn a_wrong_statement_fails_alone() {
         format!(
             "{{delete: 'c', ordered: false, deletes: [{{q: {wrong}, limit: 1}}, {{q: {{x: 1}}, limit: 1}}, {{q: {wrong}, limit: 0}}]}}"
         ),
+        // What comes out while documents are looked at, or made.
+        format!(
+            "{{update: 'c', ordered: false, updates: [{{q: {{_id: 8}}, {set}}}, {{q: {{$expr: {{$gt: [{{$size: '$none'}}, 3]}}}}, {set}}}, {{q: {{_id: 9}}, {set}}}]}}"
+        ),
+        "{update: 'c', ordered: false, updates: [{q: {n: 5}, u: {$set: {'n.b': 1}}, upsert: true}, {q: {n: 5}, u: {$set: {'n.b': 1}}, upsert: true, multi: true}, {q: {_id: 7}, u: {$set: {z: 2}}}]}".into(),
     ];
     let told = [&mut c, &mut alone].map(|c| {
         let docs: String = (0..20)
@@ -279,6 +296,148 @@ fn a_wrong_statement_fails_alone() {
         })
     });
     assert_eq!(told[0], told[1]);
+}
+
+/// A statement that is wrong in its form ends the command before anything is done.
+#[test]
+fn statements_are_read_before_any_is_done() {
+    let (_servers, mut c, mut alone) = divided_and_alone();
+    let commands = [
+        "{delete: 'c', deletes: [{limit: 1}]}",
+        "{delete: 'c', deletes: [{q: {_id: 1}, limit: 1}, {q: {_id: 2}, limit: 2}]}",
+        "{update: 'c', updates: [{u: {$set: {z: 1}}}]}",
+        "{update: 'c', updates: [{q: {_id: 5}, u: {$set: {z: 1}}}, {q: {_id: 6}, u: {$set: {z: 1}}, foo: 1}]}",
+        "{update: 'c', updates: [{q: {_id: 5}, u: {$set: {z: 1}}}, {q: {_id: 6}, u: [{$match: {}}]}]}",
+        "{bulkWrite: 1, ops: [{insert: 0, document: {_id: 1}}], nsInfo: [{ns: 'coll'}]}",
+        "{bulkWrite: 1, ops: [{insert: 0, document: {_id: 1}}], nsInfo: [{ns: 'a b.c'}]}",
+    ];
+    let commands: Vec<_> = commands
+        .iter()
+        .map(|text| match text.contains("bulkWrite") {
+            true => ("admin", (*text).to_owned()),
+            false => ("d", (*text).to_owned()),
+        })
+        .collect();
+    let [routed, alone] = [&mut c, &mut alone].map(|c| {
+        run(
+            c,
+            "d",
+            "{insert: 'c', documents: [{_id: 1}, {_id: 2}, {_id: 5}, {_id: 6}]}",
+        );
+        let codes = codes(c, &commands);
+        assert!(codes.iter().all(|told| !told.ends_with(": 0")), "{codes:?}");
+        let docs = all(c, "d", "{find: 'c', sort: {_id: 1}}");
+        (
+            codes,
+            docs.iter()
+                .map(|d| d.as_doc().to_display())
+                .collect::<Vec<_>>(),
+        )
+    });
+    assert_eq!(routed, alone);
+    assert_eq!(routed.1.len(), 4);
+    let known = all(&mut c, "config", "{find: 'databases'}");
+    let names: Vec<_> = known
+        .iter()
+        .filter_map(|d| d.as_doc().get_str("_id"))
+        .collect();
+    assert_eq!(names, ["d"]);
+}
+
+/// In a transaction the error is the statement's, and not that of the shards that came after it.
+#[test]
+fn a_transaction_fails_by_its_own_error() {
+    let cluster = Cluster::start(3, 1, 1);
+    let mut c = cluster.connect();
+    let parts = [
+        "{shardCollection: 'd.c', key: {_id: 'hashed'}}",
+        "{shardCollection: 'd.k', key: {_id: 'hashed'}}",
+    ];
+    for command in parts {
+        run(&mut c, "admin", command);
+    }
+    let docs: String = (0..30)
+        .map(|i| format!("{{_id: {i}, n: 'text'}},"))
+        .collect();
+    run(
+        &mut c,
+        "d",
+        &format!("{{insert: 'c', documents: [{docs}]}}"),
+    );
+    let id = "lsid: {id: UUID('00000000-0000-4000-8000-000000000001')}";
+    let terms = |number: i32| {
+        format!("{id}, txnNumber: NumberLong({number}), startTransaction: true, autocommit: false")
+    };
+    let update = "update: 'c', updates: [{q: {}, u: {$inc: {n: 1}}, multi: true}]";
+    let insert = format!("insert: 'c', ordered: false, documents: [{docs}]");
+    for (i, (statement, code)) in [(update, 14), (&*insert, 11000)].into_iter().enumerate() {
+        let command = format!("{{{statement}, {}}}", terms(i as i32 + 1));
+        let reply = c.command_raw("d", &shell(&command)).unwrap();
+        let errors = reply
+            .as_doc()
+            .get_array("writeErrors")
+            .unwrap_or_else(|| panic!("{reply:?}"));
+        let codes: Vec<i64> = errors
+            .values()
+            .map(|v| number(&v.as_doc().unwrap().to_buf(), "code"))
+            .collect();
+        assert_eq!(codes, [code], "{reply:?}");
+    }
+}
+
+/// A wrong getMore is not the end of its cursor.
+#[test]
+fn a_cursor_outlives_a_wrong_request() {
+    let cluster = Cluster::start(2, 1, 1);
+    let mut c = cluster.connect();
+    run(
+        &mut c,
+        "d",
+        "{insert: 'c', documents: [{_id: 1}, {_id: 2}, {_id: 3}]}",
+    );
+    let open = run(&mut c, "d", "{find: 'c', batchSize: 1}");
+    let id = number(&open.as_doc().get_doc("cursor").unwrap().to_buf(), "id");
+    fails(
+        &mut c,
+        "d",
+        &format!("{{getMore: NumberLong('{id}'), collection: 'c', maxTimeMS: 100}}"),
+        2,
+    );
+    fails(
+        &mut c,
+        "d",
+        &format!("{{getMore: NumberLong('{id}'), collection: 'other'}}"),
+        13,
+    );
+    let rest = run(
+        &mut c,
+        "d",
+        &format!("{{getMore: NumberLong('{id}'), collection: 'c'}}"),
+    );
+    let rest = rest.as_doc().get_doc("cursor").unwrap();
+    assert_eq!(rest.get_array("nextBatch").unwrap().values().count(), 2);
+}
+
+/// A retryable insert that is as long as a message may be has room for what the router adds.
+#[test]
+fn the_longest_retryable_insert() {
+    let cluster = Cluster::start(2, 1, 1);
+    let mut c = cluster.connect();
+    run(&mut c, "admin", "{shardCollection: 'd.c', key: {k: 1}}");
+    let pad = "x".repeat(1963);
+    let docs: Vec<DocBuf> = (0..24_000)
+        .map(|i| doc! { "_id": i, "k": i, "pad": &*pad })
+        .collect();
+    let bytes: usize = docs.iter().map(|d| d.as_doc().byte_len()).sum();
+    assert!((47_800_000..47_990_000).contains(&bytes), "{bytes}");
+    let insert = "{insert: 'c', lsid: {id: UUID('00000000-0000-4000-8000-000000000001')}, txnNumber: NumberLong(1)}";
+    for n in [24_000, 24_000] {
+        let reply = c
+            .command_with("d", &shell(insert), &[("documents", docs.as_slice())])
+            .unwrap();
+        assert_eq!(number(&reply, "n"), n);
+    }
+    assert_eq!(number(&run(&mut c, "d", "{count: 'c'}"), "n"), 24_000);
 }
 
 /// An update that would bring its document to another shard, and is not possible, fails as on one server: by itself.

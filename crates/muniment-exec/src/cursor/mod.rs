@@ -327,6 +327,13 @@ impl Cursor {
         Ok(cursor)
     }
 
+    /// The same, and it does not end when nobody asks it for long, if `not` says so.
+    #[must_use]
+    pub fn without_timeout(mut self, not: bool) -> Cursor {
+        self.flags.no_timeout = not;
+        self
+    }
+
     /// A cursor over documents that a command made itself, such as listCollections. `share` is the
     /// memory that they are booked with.
     pub fn of_documents(namespace: &str, documents: Vec<Bytes>, share: Share) -> Cursor {

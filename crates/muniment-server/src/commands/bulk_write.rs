@@ -242,6 +242,9 @@ fn routed(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     for d in ops.iter() {
         parse(d, infos.len(), common)?;
     }
+    for ns in infos.iter().filter_map(|d| d.get_str("ns")) {
+        namespace::split(ns)?;
+    }
     let Some(done) = bulk::run(cx, router)? else {
         return Err(no_namespaces());
     };

@@ -56,7 +56,13 @@ pub const COMMAND: CommandSpec = CommandSpec {
     },
     explain: Some(explain),
     ..CommandSpec::new(
-        Routed::Shards(|cx, router, known| writes::run(cx, router, known, Writes::Deletes)),
+        Routed::Shards(|cx, router, known| {
+            // A wrong statement ends the command before anything is done.
+            for d in cx.documents("deletes")?.iter() {
+                statement(d, Doc::EMPTY)?;
+            }
+            writes::run(cx, router, known, Writes::Deletes)
+        }),
         Needs::collection(&[Action::Remove]),
     )
 };

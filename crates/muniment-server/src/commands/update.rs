@@ -67,7 +67,13 @@ pub const COMMAND: CommandSpec = CommandSpec {
     },
     explain: Some(explain),
     ..CommandSpec::new(
-        Routed::Shards(|cx, router, known| writes::run(cx, router, known, Writes::Updates)),
+        Routed::Shards(|cx, router, known| {
+            // A wrong statement ends the command before anything is done.
+            for d in cx.documents("updates")?.iter() {
+                statement(d, Doc::EMPTY, false, false)?;
+            }
+            writes::run(cx, router, known, Writes::Updates)
+        }),
         Needs::Of(needs),
     )
 };

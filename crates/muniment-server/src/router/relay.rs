@@ -10,7 +10,7 @@ use crate::router::place::{self, OF_CONFIG, set_of};
 use crate::sets::Reply;
 use muniment_storage::SessionKey;
 use muniment_value::args::Types;
-use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, array, doc};
 use muniment_wire::client;
 use std::sync::Arc;
 
@@ -182,9 +182,8 @@ pub fn get_more(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let reply = ask(cx, router, &entry.set, cx.request.body, reach)?;
     let cursor = reply.body.as_doc().get_doc("cursor");
     let next = cursor.and_then(|c| c.get("id")?.as_i64_exact());
-    // After any error the member has the cursor no more, except if it only waited in vain.
-    let code = client::code_of(reply.body.as_doc());
-    let ended = code.is_some_and(|code| code != Code::MaxTimeMSExpired);
+    // After an error of the request, such as its time limit, the member has the cursor still.
+    let ended = client::code_of(reply.body.as_doc()) == Some(Code::CursorNotFound);
     if next == Some(0) || ended {
         router.cursors.remove(id);
     }
@@ -297,7 +296,20 @@ pub fn everywhere(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
 fn with_user(cx: &CommandContext<'_>) -> DocBuf {
     let user = auth::user_of(cx.server, cx.local);
     let mut body = DocBuf::new();
+    // All sessions of the user; to a shard that would be all there are.
+    let names_none = cx.target().as_array().is_some_and(|list| list.is_empty());
+    if let ("killSessions", true, Some(user)) = (cx.spec.name, names_none, &user) {
+        let digest = Value::Binary {
+            subtype: 0,
+            bytes: &user.digest,
+        };
+        let own = array![doc! { "uid": digest }];
+        body.append("killAllSessionsByPattern", own);
+    }
     for (i, e) in cx.request.body.iter().enumerate() {
+        if i == 0 && !body.is_empty() {
+            continue;
+        }
         let (Some(user), Some(list), 0) = (&user, e.value().as_array(), i) else {
             body.append_elem(e);
             continue;

@@ -36,6 +36,49 @@ impl Keyed {
     }
 }
 
+/// A user who names no sessions ends those of nobody else.
+#[test]
+fn a_user_kills_only_its_own_sessions() {
+    let mut keyed = Keyed::new(1);
+    for name in ["a", "b"] {
+        user(&mut keyed.root, name, "[{role: 'readWrite', db: 'own'}]");
+    }
+    let router = &keyed.cluster.routers[0];
+    let [mut a, mut b] = ["a", "b"].map(|name| {
+        let mut c = router.connect();
+        router.until("the user logs in", || {
+            login(&mut c, "own", name, "pw", SHA1).ok()
+        });
+        c
+    });
+    run(&mut a, "own", "{insert: 'c', documents: [{_id: 1}]}");
+    let begin = |c: &mut Connection, n: u32| {
+        let terms = format!(
+            "lsid: {{id: UUID('00000000-0000-4000-8000-00000000000{n}')}}, txnNumber: NumberLong(1), autocommit: false"
+        );
+        run(
+            c,
+            "own",
+            &format!("{{find: 'c', startTransaction: true, {terms}}}"),
+        );
+        terms
+    };
+    let of_a = begin(&mut a, 1);
+    let of_b = begin(&mut b, 2);
+    run(&mut b, "admin", "{killSessions: []}");
+    run(
+        &mut a,
+        "admin",
+        &format!("{{commitTransaction: 1, {of_a}}}"),
+    );
+    expect(
+        &mut b,
+        "admin",
+        251,
+        &[&format!("{{commitTransaction: 1, {of_b}}}")],
+    );
+}
+
 #[test]
 fn users_of_the_configuration_log_in_at_every_router() {
     let mut keyed = Keyed::new(2);

@@ -7,7 +7,7 @@ use super::choose::{ATTEMPTS, Chosen, Wanted, choose, executed, narrowed, too_of
 use super::done_ranges::DoneRanges;
 use super::relocate::{self, Change, Outcome};
 use super::remote::{Remote, Terms};
-use super::spread::{Owned, StatementIds};
+use super::spread::{Owned, StatementIds, number_statements};
 use super::upsert::{Upsert, place as place_upsert, with_filter, without};
 use super::writes::{Aim, Goes, is_of_statement, worse};
 use super::{PRIMARY, Repeats, ask_parts, collation_in, is_stale};
@@ -149,7 +149,7 @@ impl<'a> Bulk<'a> {
                 match ways.get(&place) {
                     Some(Way::ToAll(sets)) => self.send_to_all(cx, router, place, sets)?,
                     Some(Way::ToOne(shards)) => match self.send_to_one(cx, router, place, shards) {
-                        Err(e) if is_of_statement(&e) => self.fails(place, &e),
+                        Err(e) if is_of_statement(cx, &e) => self.fails(place, &e),
                         done => done?,
                     },
                     Some(Way::Fails(e)) => self.fails(place, e),
@@ -525,6 +525,7 @@ impl<'a> Bulk<'a> {
         let wanted = Wanted {
             filter: doc.get_doc("filter").unwrap_or(Doc::EMPTY),
             sort: doc.get_doc("sort"),
+            hint: doc.get("hint"),
             collation: collation_in(doc),
             variables: cx.args.doc("let"),
         };
@@ -593,8 +594,7 @@ fn command(cx: &CommandContext<'_>, ordered: bool, ids: &[i64]) -> DocBuf {
     body.append("ordered", ordered);
     body.append("errorsOnly", false);
     if cx.generic.txn_number.is_some() && !cx.generic.in_transaction() {
-        let ids: ArrayBuf = ids.iter().map(|id| *id as i32).collect();
-        body.append("stmtIds", ids);
+        number_statements(&mut body, ids);
     }
     body
 }

@@ -7,7 +7,7 @@ use crate::router::forward::{Beside, Part};
 use crate::router::tables::Known;
 use crate::sets::Reply;
 use muniment_query::{QueryContext, SortSpec};
-use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, array, doc};
+use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, array, doc};
 use muniment_wire::client;
 
 /// How often a document is looked for.
@@ -30,6 +30,8 @@ pub struct Wanted<'w> {
     pub filter: Doc<'w>,
     /// The document that comes first in this order.
     pub sort: Option<Doc<'w>>,
+    /// The index that is to be used.
+    pub hint: Option<Value<'w>>,
     /// The statement's collation.
     pub collation: Option<Doc<'w>>,
     /// The command's `let`.
@@ -119,6 +121,7 @@ pub fn choose(
 ) -> Result<Option<Chosen>> {
     let mut find = doc! { "find": known.name(), "filter": wanted.filter };
     find.append_some("sort", wanted.sort);
+    find.append_some("hint", wanted.hint);
     find.append_some("collation", wanted.collation);
     find.append_some("let", wanted.variables);
     find.append("limit", 1);
@@ -148,7 +151,9 @@ pub fn choose(
 }
 
 fn order(cx: &CommandContext<'_>, known: &Known, wanted: &Wanted<'_>) -> Result<Option<SortSpec>> {
-    let Some(sort) = wanted.sort.filter(|sort| !sort.is_empty()) else {
+    // The natural order of a collection is that of its shards.
+    let orders = |sort: &Doc<'_>| !sort.is_empty() && sort.get("$natural").is_none();
+    let Some(sort) = wanted.sort.filter(orders) else {
         return Ok(None);
     };
     let own = known.collection.default_collation.as_ref();

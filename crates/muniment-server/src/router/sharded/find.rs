@@ -81,7 +81,8 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> 
         let streams = streams(&terms, &sets, &replies)?;
         Ok(split.open(streams, &Around::runtime(&terms, allow_disk_use)))
     })?;
-    cx.first_batch(cursor, limits)?;
+    let stays = cx.args.bool("noCursorTimeout", false);
+    cx.first_batch(cursor.without_timeout(stays), limits)?;
     told(cx, router);
     Ok(())
 }

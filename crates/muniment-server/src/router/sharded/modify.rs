@@ -61,6 +61,7 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> 
     let wanted = Wanted {
         filter,
         sort: cx.args.doc("sort"),
+        hint: cx.args.get("hint"),
         collation,
         variables: cx.args.doc("let"),
     };
@@ -117,6 +118,7 @@ fn changes_key(
         wanted: Wanted {
             filter: cx.args.doc("query").unwrap_or(Doc::EMPTY),
             sort: cx.args.doc("sort"),
+            hint: cx.args.get("hint"),
             collation: collation_in(cx.request.body),
             variables: cx.args.doc("let"),
         },

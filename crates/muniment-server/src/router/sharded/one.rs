@@ -37,6 +37,7 @@ pub fn write(
     let wanted = Wanted {
         filter: d.get_doc("q").unwrap_or(Doc::EMPTY),
         sort: d.get_doc("sort"),
+        hint: d.get("hint"),
         collation: collation_in(d),
         variables: cx.request.body.get_doc("let"),
     };

@@ -278,7 +278,9 @@ impl Transaction<'_, '_> {
             .known
             .table
             .owner(&self.known.key.key_of(new.as_doc())?);
-        let insert = doc! { "insert": name, "documents": array![&new] };
+        let mut insert = doc! { "insert": name, "documents": array![&new] };
+        let bypass = "bypassDocumentValidation";
+        insert.append_some(bypass, self.cx.request.body.get(bypass));
         let inserted = self.send(owner, insert)?;
         let errors = inserted
             .as_doc()

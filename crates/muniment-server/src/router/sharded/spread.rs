@@ -301,8 +301,22 @@ pub fn command(cx: &CommandContext<'_>, writes: Writes, ordered: bool, ids: &[i6
     }
     body.append("ordered", ordered);
     if cx.generic.txn_number.is_some() && !cx.generic.in_transaction() {
-        let ids: ArrayBuf = ids.iter().map(|id| *id as i32).collect();
-        body.append("stmtIds", ids);
+        number_statements(&mut body, ids);
     }
     body
+}
+
+/// Appends the numbers of a command's statements. If they follow on each other, the first says all: a command may be as
+/// long as messages can be.
+pub fn number_statements(body: &mut DocBuf, ids: &[i64]) {
+    let follow = ids.windows(2).all(|two| two[1] == two[0] + 1);
+    match ids.first().filter(|_| follow) {
+        Some(first) => {
+            body.append("stmtId", *first as i32);
+        }
+        None => {
+            let ids: ArrayBuf = ids.iter().map(|id| *id as i32).collect();
+            body.append("stmtIds", ids);
+        }
+    }
 }

@@ -10,13 +10,15 @@
 use super::done_ranges::DoneRanges;
 use super::spread::{Done, Outcome, Owned, Statement, StatementIds, Writes, command};
 use super::{
-    PRIMARY, Repeats, ask_parts, collation_in, is_stale, one, parsed, reached, relocate, upsert,
+    PRIMARY, Repeats, ask_parts, collation_in, is_gone, is_stale, one, parsed, reached, relocate,
+    upsert,
 };
 use crate::context::CommandContext;
 use crate::router::Router;
 use crate::router::forward::{Beside, Part};
 use crate::router::tables::Known;
 use crate::sets::Reply;
+use crate::transactions::{is_resumable, labels};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, number};
 use muniment_wire::client;
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,7 +131,8 @@ fn begin<'a>(cx: &mut CommandContext<'a>, writes: Writes) -> Result<Run<'a>> {
     cx.op_count = Some(statements.len() as u64);
     Ok(Run {
         writes,
-        ordered: cx.args.bool("ordered", true),
+        // The first error ends a transaction.
+        ordered: cx.args.bool("ordered", true) || cx.generic.in_transaction(),
         pending: (0..statements.len()).collect(),
         statements,
         outcome: Outcome::default(),
@@ -194,7 +197,7 @@ impl Run<'_> {
                         let statement = self.statements.get(place).ok_or_else(lost)?;
                         match one::write(cx, router, known, self.writes, statement, shards) {
                             Ok(done) => self.outcome.add(done, &[place]),
-                            Err(e) if is_of_statement(&e) => self.outcome.fails(place, &e),
+                            Err(e) if is_of_statement(cx, &e) => self.outcome.fails(place, &e),
                             Err(e) => return Err(e),
                         }
                     }
@@ -334,6 +337,8 @@ impl Run<'_> {
         for (reply, (shard, _)) in replies.into_iter().zip(&left) {
             let done = reply.and_then(|reply| Done::read(&reply));
             match done.map(|mut done| (done.take_stale(), done)) {
+                // In a transaction all parts have failed after the first.
+                Err(_) if cx.generic.in_transaction() && self.outcome.failed(place) => {}
                 Ok((Some((_, e)), _)) | Err(e) => ends = ends.filter(|e| !is_stale(e)).or(Some(e)),
                 Ok((None, done)) => {
                     self.did.did(place, known, *shard)?;
@@ -349,8 +354,11 @@ impl Run<'_> {
         let d = statement.doc.as_doc();
         let failed = self.outcome.failed(place);
         if found == 0 && !failed && d.get("upsert").is_some_and(|v| v.truthy()) {
-            let done = one::upsert(cx, router, known, self.writes, d, &body)?;
-            self.outcome.add(done, &[place]);
+            match one::upsert(cx, router, known, self.writes, d, &body) {
+                Ok(done) => self.outcome.add(done, &[place]),
+                Err(e) if is_of_statement(cx, &e) => self.outcome.fails(place, &e),
+                Err(e) => return Err(e),
+            }
         }
         Ok(())
     }
@@ -382,18 +390,26 @@ impl Run<'_> {
     }
 }
 
-/// Whether an error is the statement's own: its filter, sort or collation is wrong, or the shard to which it would bring
-/// its document does not take that. Other statements go on.
-pub fn is_of_statement(e: &Error) -> bool {
-    const UNDEFINED_VARIABLE: i32 = 17_276;
-    matches!(
-        e.code(),
-        Code::BadValue
-            | Code::FailedToParse
-            | Code::TypeMismatch
-            | Code::DuplicateKey
-            | Code::DocumentValidationFailure
-    ) || e.code().0 == UNDEFINED_VARIABLE
+/// Whether an error is the statement's own, such as one of its filter, or of the shard to which it would bring its
+/// document. Other statements go on. All else fails the command: what is interrupted, cannot be reached, is about
+/// placement, or may be sent again.
+pub fn is_of_statement(cx: &CommandContext<'_>, e: &Error) -> bool {
+    let code = e.code();
+    let of_command = matches!(
+        code,
+        Code::InternalError
+            | Code::Unauthorized
+            | Code::LockTimeout
+            | Code::WriteConflict
+            | Code::QueryPlanKilled
+            | Code::SnapshotUnavailable
+            | Code::SnapshotTooOld
+            | Code::NoSuchTransaction
+            | Code::TransactionTooOld
+            | Code::ShardNotFound
+    );
+    let again = is_resumable(code) || labels(cx.spec, &cx.generic, code).is_some();
+    !of_command && !again && !e.fails_command() && !is_stale(e) && !is_gone(e)
 }
 
 /// What a statement aims at.
