@@ -298,16 +298,18 @@ fn with_user(cx: &CommandContext<'_>) -> DocBuf {
     let mut body = DocBuf::new();
     // All sessions of the user; to a shard that would be all there are.
     let names_none = cx.target().as_array().is_some_and(|list| list.is_empty());
-    if let ("killSessions", true, Some(user)) = (cx.spec.name, names_none, &user) {
-        let digest = Value::Binary {
+    let own = user
+        .as_ref()
+        .filter(|_| names_none && cx.spec.name == "killSessions");
+    if let Some(user) = own {
+        let uid = Value::Binary {
             subtype: 0,
             bytes: &user.digest,
         };
-        let own = array![doc! { "uid": digest }];
-        body.append("killAllSessionsByPattern", own);
+        body.append("killAllSessionsByPattern", array![doc! { "uid": uid }]);
     }
     for (i, e) in cx.request.body.iter().enumerate() {
-        if i == 0 && !body.is_empty() {
+        if i == 0 && own.is_some() {
             continue;
         }
         let (Some(user), Some(list), 0) = (&user, e.value().as_array(), i) else {

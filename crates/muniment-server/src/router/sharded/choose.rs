@@ -124,7 +124,9 @@ pub fn choose(
     find.append_some("hint", wanted.hint);
     find.append_some("collation", wanted.collation);
     find.append_some("let", wanted.variables);
-    find.append("limit", 1);
+    // A sort need not keep more than one document.
+    let most = wanted.sort.map_or("batchSize", |_| "limit");
+    find.append(most, 1);
     find.append("singleBatch", true);
     let find = with_terms(cx, find);
     let replies = ask_each(cx, router, known, shards, find.as_doc())?;

@@ -208,7 +208,13 @@ impl Outcome {
     /// Notes that a statement has failed at the router.
     pub fn fails(&mut self, place: usize, e: &Error) {
         let mut d = doc! { "code": e.code().0, "errmsg": e.message() };
-        d.append_all(e.extra().as_doc());
+        // The times of a shard's reply are no part of the error.
+        let of_reply = ["$clusterTime", "operationTime"];
+        for field in e.extra().as_doc() {
+            if !of_reply.contains(&field.name()) {
+                d.append_elem(field);
+            }
+        }
         self.error(place, d.as_doc());
     }
 
