@@ -53,6 +53,8 @@ pub struct OpStart {
     pub max_time: Option<Duration>,
     /// The connection's number.
     pub connection_id: u64,
+    /// The command reads or writes documents of its namespace.
+    pub on_documents: bool,
     /// The client's address, `host:port`.
     pub client: Option<Arc<str>>,
     /// The user who has logged in, `user@db`.

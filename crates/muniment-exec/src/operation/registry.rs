@@ -27,19 +27,6 @@ pub struct Operations {
     places: Spread<Mutex<Running>, { PLACES as usize }>,
 }
 
-/// The commands that read a collection which they name.
-const READS: [&str; 9] = [
-    "aggregate",
-    "count",
-    "delete",
-    "distinct",
-    "find",
-    "findAndModify",
-    "getMore",
-    "mapReduce",
-    "update",
-];
-
 /// A registered operation. Dropping it removes it from the registry.
 pub struct OpGuard<'r> {
     registry: &'r Operations,
@@ -111,8 +98,7 @@ impl Operations {
     /// that read one view see what is deleted later.
     pub fn any_older(&self, namespace: &str, than: Instant) -> bool {
         let older = |op: &Arc<OpContext>| {
-            let reads = READS.contains(&op.command());
-            let reads = reads && !op.is_of_change_stream() && op.reads_newest();
+            let reads = op.start.on_documents && !op.is_of_change_stream() && op.reads_newest();
             reads && op.started() < than && op.namespace() == namespace
         };
         self.places

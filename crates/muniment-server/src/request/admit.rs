@@ -146,6 +146,7 @@ fn begin<'r>(
         namespace,
         max_time: time_limit(caller, spec, generic).filter(|_| limited),
         connection_id: conn.id,
+        on_documents: matches!(spec.kind, Kind::Read | Kind::Write),
         client: Some(Arc::clone(&conn.peer)),
         user: local.user.as_ref().map(|u| Arc::clone(&u.key)),
         comment: generic.comment.map(ValueBuf::new),
