@@ -26,12 +26,13 @@ const UNKNOWN: usize = 64 << 20;
 type Job = fn(&Arc<ServerState>);
 
 /// The threads and their names.
-pub const THREADS: [(&str, Job); 11] = [
+pub const THREADS: [(&str, Job); 12] = [
     ("memory", crate::memory::keep_to_goal),
     ("housekeeping", keep_house),
     ("expiry", end_what_is_old),
     ("accounts", crate::router::keep_accounts),
     ("router", crate::router::keep_presence),
+    ("cursors", crate::router::keep_cursors),
     ("balancer", crate::router::balancer::keep),
     ("transactions", crate::distributed::keep_going),
     ("ranges", crate::moving::keep),

@@ -5,7 +5,7 @@ use crate::operation::{OpContext, Origin};
 use muniment_storage::SessionKey;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -250,6 +250,23 @@ impl CursorManager {
             slot.batches += 1;
             slot.docs += docs as u64;
         }
+    }
+
+    /// Those of these cursors that are open. With `keep`, they count as used now, and their sessions are returned.
+    pub fn look(&self, ids: &[i64], keep: bool) -> (HashSet<i64>, HashSet<SessionKey>) {
+        let (mut open, mut sessions) = (HashSet::new(), HashSet::new());
+        for &id in ids {
+            let mut shard = self.shard(id).lock();
+            let Some(slot) = shard.get_mut(&id) else {
+                continue;
+            };
+            open.insert(id);
+            if keep {
+                slot.used = Instant::now();
+                sessions.extend(slot.owner.session);
+            }
+        }
+        (open, sessions)
     }
 
     /// Removes a cursor whose getMore is just ending, without killing that operation.

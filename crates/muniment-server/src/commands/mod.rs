@@ -51,6 +51,7 @@ registry! {
     shard_changes,
     shard_clean,
     shard_copy,
+    shard_cursors,
     shard_give,
     shard_leave_database,
     shard_merge,

@@ -306,6 +306,7 @@ mod tests {
             "_replSetHandOver",
             "_replSetProve",
             "_replSetStream",
+            "_shardCursors",
             "authenticate",
             "buildInfo",
             "compact",

@@ -11,9 +11,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// After so long without a getMore the member has closed the cursor, or the session it belonged to.
-const KEPT: Duration = Duration::from_secs(35 * 60);
-/// So often those are looked for that are kept no more.
+/// After so long without a getMore the member has closed most cursors, or the sessions they belonged to. Others have no
+/// time limit, or a longer one, so the member is asked.
+const SILENCE: Duration = Duration::from_secs(35 * 60);
+/// So often those are looked for about which members are to be asked.
 const SWEEP: Duration = Duration::from_secs(60);
 
 /// A cursor that is open.
@@ -29,7 +30,7 @@ pub struct Entry {
     pub as_of: u64,
     /// The command that has opened it.
     pub command: Arc<DocBuf>,
-    /// When it was last used.
+    /// When it was last used, or the member was asked about it.
     pub used: Instant,
 }
 
@@ -49,14 +50,25 @@ impl Default for Cursors {
 impl Cursors {
     /// Remembers a cursor; false if there was one with its number.
     pub fn insert(&self, id: i64, entry: Entry) -> bool {
-        let now = entry.used;
+        self.open.lock().0.insert(id, entry).is_none()
+    }
+
+    /// The cursors that nobody has used for so long that their members may have closed them. It has the same ones again
+    /// after as long.
+    pub fn doubtful(&self, now: Instant) -> Vec<(i64, Entry)> {
         let mut open = self.open.lock();
         let (all, swept) = &mut *open;
-        if now.saturating_duration_since(*swept) > SWEEP {
-            *swept = now;
-            all.retain(|_, e| now.saturating_duration_since(e.used) < KEPT);
+        if now.saturating_duration_since(*swept) < SWEEP {
+            return Vec::new();
         }
-        all.insert(id, entry).is_none()
+        *swept = now;
+        let silent = |e: &Entry| now.saturating_duration_since(e.used) >= SILENCE;
+        let doubtful = all.iter_mut().filter(|(_, e)| silent(e));
+        let doubtful = doubtful.map(|(id, e)| {
+            e.used = now;
+            (*id, e.clone())
+        });
+        doubtful.collect()
     }
 
     /// The cursor with this number, of this user.
@@ -94,4 +106,45 @@ fn not_found(id: i64) -> Error {
         Code::CursorNotFound,
         format!("Cursor not found (id: {id})."),
     )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::options::SetAddress;
+    use crate::sets::Sets;
+    use muniment_member::{Routes, Trust};
+
+    /// A cursor may have no time limit, or a long one, and only its member knows.
+    #[test]
+    fn a_cursor_that_nobody_uses_is_asked_about_and_not_forgotten() {
+        let sets = Sets::new(1, &Trust::default(), &Routes::default());
+        let began = muniment_op::now();
+        let entry = |used| Entry {
+            set: sets.of(&SetAddress::parse("s/h:1", 27018).unwrap()),
+            host: "h:1".to_string(),
+            user: None,
+            as_of: 0,
+            command: Arc::default(),
+            used,
+        };
+        let cursors = Cursors::default();
+        assert!(cursors.insert(1, entry(began)));
+        let ids = |minutes: u64| {
+            let all = cursors.doubtful(began + Duration::from_secs(60 * minutes));
+            all.into_iter().map(|(id, _)| id).collect::<Vec<_>>()
+        };
+        assert!(ids(34).is_empty());
+        assert!(cursors.insert(2, entry(began + Duration::from_secs(60 * 35))));
+        assert_eq!(ids(36), [1]);
+        // Its member has it still.
+        assert!(ids(40).is_empty());
+        assert_eq!(cursors.len(), 2);
+        assert_eq!(ids(69), Vec::<i64>::new());
+        assert_eq!(ids(70), [2]);
+        assert_eq!(ids(72), [1]);
+        cursors.remove(1);
+        assert_eq!(ids(110), [2]);
+    }
 }

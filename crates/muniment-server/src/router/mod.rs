@@ -26,6 +26,7 @@ pub mod place;
 mod presence;
 pub mod relay;
 pub mod settings;
+mod shard_cursors;
 pub mod sharded;
 mod statements;
 pub mod streams;
@@ -39,6 +40,7 @@ use crate::sets::Sets;
 use accounts::Accounts;
 use catalog::Catalog;
 use cursors::Cursors;
+use shard_cursors::ShardCursors;
 use sharded::reshard::progress::Running;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -50,6 +52,7 @@ pub use crate::sets::{Reach, SetPool};
 pub use accounts::keep as keep_accounts;
 pub use dispatch::run;
 pub use presence::keep as keep_presence;
+pub use shard_cursors::keep as keep_cursors;
 pub use tables::{FORMER_KEYS, Known};
 
 /// What a router has beside the parts of other servers.
@@ -63,6 +66,7 @@ pub struct Router {
     /// Which shard owns which part of sharded collections.
     pub tables: Tables,
     cursors: Cursors,
+    shard_cursors: ShardCursors,
     pub(crate) transactions: Transactions,
     /// What is known of users and roles.
     pub accounts: Accounts,
@@ -93,6 +97,7 @@ impl Router {
             catalog: Catalog::default(),
             tables: Tables::default(),
             cursors: Cursors::default(),
+            shard_cursors: ShardCursors::default(),
             transactions: Transactions::default(),
             accounts: Accounts::default(),
             times: Times::default(),

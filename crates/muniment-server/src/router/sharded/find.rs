@@ -88,12 +88,13 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> 
 }
 
 /// The find for a shard: what the client sent, but it skips nothing and has this limit; 0 for none. The variables of `let`
-/// have one value for all shards.
+/// have one value for all shards. The router keeps the shard's cursor open, so it needs no time limit of its own to be
+/// without: it would stay open if the router ended.
 fn of_shard(cx: &CommandContext<'_>, ctx: &QueryContext, limit: u64) -> DocBuf {
     let mut body = DocBuf::new();
     for e in cx.request.body {
         match e.name() {
-            "skip" | "singleBatch" => {}
+            "skip" | "singleBatch" | "noCursorTimeout" => {}
             "let" => {
                 body.append("let", variables(ctx));
             }

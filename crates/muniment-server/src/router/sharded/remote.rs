@@ -4,6 +4,7 @@ use super::is_stale;
 use super::unlimited;
 use crate::context::CommandContext;
 use crate::router::forward::{lsid, run_on};
+use crate::router::shard_cursors::ShardCursor;
 use crate::router::{Router, SetPool};
 use crate::sets::Reply;
 use crate::state::ServerState;
@@ -158,12 +159,9 @@ impl Terms {
 /// The rest of a cursor's documents. When it is dropped, so is the cursor on the shard.
 pub struct Remote {
     terms: Terms,
-    set: Arc<SetPool>,
-    host: String,
+    cursor: Arc<ShardCursor>,
     db: String,
     collection: String,
-    /// The cursor's number; 0 after its end.
-    id: i64,
     batch: VecDeque<Bytes>,
     /// The memory of the batch.
     share: Share,
@@ -198,11 +196,9 @@ impl Remote {
         let share = Share::new(&terms.server.engine.memory, Account::Cursors);
         let mut remote = Remote {
             terms: terms.clone(),
-            set: Arc::clone(set),
-            host: reply.host.clone(),
+            cursor: (terms.router()?.shard_cursors).begin(set, &reply.host, number_of(cursor)),
             db: db.to_string(),
             collection: collection.to_string(),
-            id: number_of(cursor),
             batch: VecDeque::new(),
             share,
         };
@@ -223,18 +219,20 @@ impl Remote {
     }
 
     fn read_on(&mut self) -> Result<()> {
-        let mut command = doc! { "getMore": self.id, "collection": self.collection.as_str() };
+        let mut command =
+            doc! { "getMore": self.cursor.id(), "collection": self.collection.as_str() };
         command.append_all(self.terms.session.as_doc());
         let (router, on) = (self.terms.router()?, &*self.terms.on);
-        let reply = run_on(on, router, &self.set, &self.host, &self.db, &command)?;
+        let (set, host) = (&self.cursor.set, &self.cursor.host);
+        let reply = run_on(on, router, set, host, &self.db, &command)?;
         let body = reply.as_doc();
         if let Err(e) = client::check_ok(body) {
             // After any error the shard has the cursor no more.
-            self.id = 0;
+            self.cursor.goes_on(0);
             return Err(e);
         }
         let cursor = body.get_doc("cursor").ok_or_else(no_cursor)?;
-        self.id = number_of(cursor);
+        self.cursor.goes_on(number_of(cursor));
         self.take(cursor, "nextBatch")
     }
 }
@@ -254,7 +252,7 @@ impl DocStream for Remote {
             if let Some(d) = self.batch.pop_front() {
                 return Ok(Some(d));
             }
-            if self.id == 0 {
+            if self.cursor.id() == 0 {
                 return Ok(None);
             }
             self.terms.on.check()?;
@@ -265,18 +263,22 @@ impl DocStream for Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        if self.id == 0 {
+        let id = self.cursor.id();
+        // It is not to be kept open any more, also if it cannot be closed now.
+        self.cursor.goes_on(0);
+        if id == 0 {
             return;
         }
         let Ok(router) = self.terms.router() else {
             return;
         };
         let mut cursors = ArrayBuf::new();
-        cursors.push(self.id);
+        cursors.push(id);
         let mut command = doc! { "killCursors": self.collection.as_str(), "cursors": cursors };
         command.append_some("lsid", self.terms.session.as_doc().get("lsid"));
         let awhile = Operation::new(muniment_op::now(), Some(AWHILE));
         // If it fails, the shard closes the cursor when nobody has used it for a while.
-        let _ = run_on(&awhile, router, &self.set, &self.host, &self.db, &command);
+        let (set, host) = (&self.cursor.set, &self.cursor.host);
+        let _ = run_on(&awhile, router, set, host, &self.db, &command);
     }
 }
