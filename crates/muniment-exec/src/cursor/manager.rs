@@ -333,7 +333,9 @@ impl CursorManager {
     /// fails with 175 QueryPlanKilled and the reason `why`.
     pub fn invalidate(&self, namespace: &str, why: &'static str) {
         for shard in &self.shards {
-            for slot in shard.lock().values_mut() {
+            let mut ended = Vec::new();
+            let mut shard = shard.lock();
+            for slot in shard.values_mut() {
                 let hit = slot.namespace == namespace
                     || (namespace.ends_with('.') && slot.namespace.starts_with(namespace));
                 if !hit || slot.flags.follows {
@@ -341,12 +343,16 @@ impl CursorManager {
                 }
                 slot.dead = Some(why);
                 if let Some(cursor) = &mut slot.cursor {
-                    **cursor = Cursor::empty(&slot.namespace, slot.flags);
+                    let empty = Cursor::empty(&slot.namespace, slot.flags);
+                    ended.push(std::mem::replace(&mut **cursor, empty));
                 }
                 if let Some(op) = &slot.pinned_by {
                     op.kill(Code::QueryPlanKilled);
                 }
             }
+            drop(shard);
+            // What the end of a cursor takes is not to hold up the others.
+            drop(ended);
         }
     }
 
@@ -363,26 +369,25 @@ impl CursorManager {
         let mut any = false;
         let timeout = Duration::from_millis(self.timeout_ms.load(Relaxed));
         for shard in &self.shards {
-            let mut gone = Vec::new();
+            let is_over = |slot: &Slot| {
+                let may_end = slot.cursor.is_some() && !slot.flags.no_timeout;
+                may_end && slot.used.elapsed() >= timeout
+            };
             let mut shard = shard.lock();
-            for (id, slot) in shard.iter_mut() {
-                let idle = slot.used.elapsed();
-                let Some(cursor) = &mut slot.cursor else {
-                    continue;
-                };
-                if idle >= timeout && !slot.flags.no_timeout {
-                    gone.push(*id);
-                } else if idle >= RELEASE_AFTER && !slot.released {
+            let gone: Vec<(i64, Slot)> = shard.extract_if(|_, slot| is_over(slot)).collect();
+            for slot in shard.values_mut() {
+                let idle = slot.used.elapsed() >= RELEASE_AFTER;
+                if let Some(cursor) = slot.cursor.as_mut().filter(|_| idle && !slot.released) {
                     cursor.idles();
                     slot.released = true;
                     any = true;
                 }
             }
+            drop(shard);
             any |= !gone.is_empty();
-            for id in gone {
-                shard.remove(&id);
-                self.timed_out.fetch_add(1, Relaxed);
-            }
+            self.timed_out.fetch_add(gone.len() as u64, Relaxed);
+            // A router's cursor ends those on the shards when it is dropped. Nobody is to wait for that.
+            drop(gone);
         }
         any
     }
@@ -538,4 +543,58 @@ fn check_owner(id: i64, cursor: &CursorOwner, asks: &CursorOwner) -> Result<()> 
         message.0,
         format!("Cannot run getMore on cursor {id}, {}", message.1),
     ))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use muniment_query::DocStream;
+    use std::sync::mpsc::{Sender, channel};
+
+    /// A stream at whose end the cursors are asked for, as by another thread while this one waits.
+    struct Asks(Arc<CursorManager>, Sender<()>);
+
+    impl DocStream for Asks {
+        fn next(&mut self) -> Result<Option<Bytes>> {
+            Ok(None)
+        }
+    }
+
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            self.0.list();
+            let _ = self.1.send(());
+        }
+    }
+
+    /// What ends a cursor.
+    type End = fn(&CursorManager, i64);
+
+    /// The end of a router's cursor takes a message to each shard.
+    #[test]
+    fn no_cursor_ends_while_others_are_held_up() {
+        let ends: [(&str, End); 4] = [
+            ("tick", |all, _| assert!(all.tick())),
+            ("invalidate", |all, _| all.invalidate("d.c", "gone")),
+            ("kill", |all, id| {
+                let killed = all.kill(&[id], &CursorOwner::default(), false);
+                assert_eq!(killed.killed, [id]);
+            }),
+            ("kill_all", |all, _| all.kill_all()),
+        ];
+        for (name, end) in ends {
+            let all = Arc::new(CursorManager::new());
+            all.set_timeout(Duration::ZERO);
+            let (told, ended) = channel();
+            let op = OpContext::internal("test");
+            let stream = Asks(Arc::clone(&all), told);
+            let cursor = Cursor::over("d.c", &op, false, |_| Ok(Box::new(stream))).unwrap();
+            let id = all.keep(cursor, &op, CursorOwner::default(), 0);
+            std::thread::spawn(move || end(&all, id));
+            let ended = ended.recv_timeout(Duration::from_secs(20));
+            assert!(ended.is_ok(), "{name}");
+        }
+    }
 }
