@@ -1,15 +1,20 @@
 //! Cursors of a router, and those on shards that they read.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use muniment_value::{DocBuf, doc};
+use muniment_value::{DocBuf, array, doc};
 use muniment_wire::Connection;
 use std::time::{Duration, Instant};
 use testkit::ask::{fails, number, run};
-use testkit::{Cluster, Set};
+use testkit::{Cluster, Set, shell};
 
 /// For so long a server keeps a cursor that nobody uses.
-const TIMEOUT: Duration = Duration::from_secs(3);
-const ARGS: [&str; 2] = ["--setParameter", "cursorTimeoutMillis=3000"];
+const TIMEOUT: Duration = Duration::from_secs(5);
+const ARGS: [&str; 4] = [
+    "--setParameter",
+    "cursorTimeoutMillis=5000",
+    "--setParameter",
+    "enableTestCommands=1",
+];
 
 /// A cluster of two shards, on both of which `d.c` has documents with numbers.
 fn cluster(documents: i32) -> (Cluster, Connection) {
@@ -131,4 +136,29 @@ fn a_shard_tells_which_cursors_are_open() {
         std::thread::sleep(TIMEOUT / 4);
     }
     assert_eq!(ask(&[lost, kept], false), [lost]);
+}
+
+/// If one shard fails, what the others have begun for the same pipeline is ended.
+#[test]
+fn no_cursor_stays_open_after_an_error_of_one_shard() {
+    let (cluster, mut c) = cluster(400);
+    run(&mut c, "admin", "{enableSharding: 'd'}");
+    run(&mut c, "d", "{insert: 'whole', documents: [{_id: 1}]}");
+    let union =
+        "{aggregate: 'whole', pipeline: [{$unionWith: {coll: 'c', pipeline: []}}], cursor: {}}";
+    for shard in &cluster.shards {
+        let mut failing = shard.connect(0);
+        let fail = doc! {
+            "configureFailPoint": "failCommand", "mode": doc! { "times": 1 },
+            "data": doc! {
+                "failCommands": array!["aggregate"], "errorCode": 2, "namespace": "d.c",
+            },
+        };
+        failing.command("admin", &fail).unwrap();
+        fails(&mut c, "d", union, 2);
+        // Long before the shards would have done it.
+        let open: Vec<i64> = cluster.shards.iter().map(open_on).collect();
+        assert_eq!(open, [0, 0]);
+    }
+    assert_eq!(c.find_all("d", &shell(union)).unwrap().len(), 401);
 }

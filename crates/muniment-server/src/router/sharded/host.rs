@@ -2,7 +2,7 @@
 
 use super::output::{Merging, Replacing, variables};
 use super::place::view;
-use super::remote::{Remote, Terms};
+use super::remote::{Remote, Terms, all_or_none};
 use super::{PAUSE, is_gone, is_stale};
 use crate::context::CommandContext;
 use crate::namespace;
@@ -76,13 +76,11 @@ impl Around {
             })
             .collect();
         let replies = ask_own_of_all(&*self.terms.on, self.terms.router()?, &asked);
-        let mut streams: Vec<Box<dyn DocStream>> = Vec::new();
-        for (reply, (set, _)) in replies.into_iter().zip(&sets) {
+        all_or_none(replies.into_iter().zip(&sets).map(|(reply, (set, _))| {
             let reply = reply?;
             muniment_wire::client::check_ok(reply.body.as_doc())?;
-            streams.push(Box::new(Remote::new(&self.terms, set, &reply)?));
-        }
-        Ok(streams)
+            Ok(Box::new(Remote::new(&self.terms, set, &reply)?) as Box<dyn DocStream>)
+        }))
     }
 }
 

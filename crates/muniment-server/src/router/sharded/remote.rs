@@ -170,17 +170,29 @@ pub struct Remote {
 /// The documents of replies with cursors, of these sets.
 ///
 /// # Errors
-/// As [`Remote::new`].
+/// As [`Remote::new`]. No cursor is left open then.
 pub fn streams(
     terms: &Terms,
     sets: &[(Arc<SetPool>, DocBuf)],
     replies: &[Reply],
 ) -> Result<Vec<Box<dyn DocStream>>> {
-    let mut streams: Vec<Box<dyn DocStream>> = Vec::new();
-    for (reply, (set, _)) in replies.iter().zip(sets) {
-        streams.push(Box::new(Remote::new(terms, set, reply)?));
-    }
-    Ok(streams)
+    let remotes = replies.iter().zip(sets).map(|(reply, (set, _))| {
+        let remote = Remote::new(terms, set, reply)?;
+        Ok(Box::new(remote) as Box<dyn DocStream>)
+    });
+    all_or_none(remotes)
+}
+
+/// All streams; after an error those of later replies are made all the same, since each ends its cursor when it is
+/// dropped.
+///
+/// # Errors
+/// The first.
+pub fn all_or_none(
+    streams: impl Iterator<Item = Result<Box<dyn DocStream>>>,
+) -> Result<Vec<Box<dyn DocStream>>> {
+    let made: Vec<_> = streams.collect();
+    made.into_iter().collect()
 }
 
 impl Remote {
