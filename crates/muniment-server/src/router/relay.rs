@@ -210,7 +210,9 @@ fn killed(cx: &CommandContext<'_>, router: &Router, e: Error) -> Error {
 /// The members'.
 pub fn kill_cursors(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let ids = cx.cursors_named()?;
-    let user = cx.cursor_owner().user;
+    let owner = cx.cursor_owner();
+    // Without the right to end those of others, a user ends the own cursors.
+    let any = auth::user_of(cx.server, cx.local).is_some_and(|u| u.may_end_cursors(cx.ns()));
     let mut told = [
         "cursorsKilled",
         "cursorsNotFound",
@@ -219,11 +221,13 @@ pub fn kill_cursors(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> 
     ]
     .map(|name| (name, ArrayBuf::new()));
     for id in ids {
-        let Ok(entry) = router.cursors.get(id, user.as_ref()) else {
+        let entry = router.cursors.of_anyone(id);
+        let Some(entry) = entry.filter(|entry| any || entry.user == owner.user) else {
             // It may be one of the router's own, over cursors of several shards.
-            let any =
-                auth::user_of(cx.server, cx.local).is_some_and(|u| u.may_end_cursors(cx.ns()));
-            let done = cx.engine().cursors.kill(&[id], &cx.cursor_owner(), any);
+            let mut done = cx.engine().cursors.kill(&[id], &owner, any);
+            if router.cursors.of_anyone(id).is_some() {
+                done.alive.append(&mut done.not_found);
+            }
             let lists = [&done.killed, &done.not_found, &done.alive];
             for ((_, list), ids) in told.iter_mut().zip(lists) {
                 ids.iter().for_each(|id| {

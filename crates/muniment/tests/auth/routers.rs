@@ -376,3 +376,53 @@ fn change_streams_at_routers_need_rights() {
     let more = format!("{{getMore: NumberLong('{id}'), collection: 'c'}}");
     expect(&mut writer, "own", 13, &[&more]);
 }
+
+/// A cursor that was passed on ends by its user, or by one with the right to end those of others.
+#[test]
+fn cursors_of_others_end_by_the_right_to_it() {
+    let mut keyed = Keyed::new(1);
+    let root = &mut keyed.root;
+    for name in ["a", "b"] {
+        user(root, name, "[{role: 'readWrite', db: 'own'}]");
+    }
+    let router = &keyed.cluster.routers[0];
+    let [mut a, mut b] = ["a", "b"].map(|name| {
+        let mut c = router.connect();
+        router.until("the user logs in", || {
+            login(&mut c, "own", name, "pw", SHA1).ok()
+        });
+        c
+    });
+    run(
+        &mut a,
+        "own",
+        "{insert: 'c', documents: [{_id: 1}, {_id: 2}, {_id: 3}, {_id: 4}]}",
+    );
+    run(
+        &mut *root,
+        "admin",
+        "{shardCollection: 'own.divided', key: {_id: 'hashed'}}",
+    );
+    let many: Vec<String> = (0..50).map(|i| format!("{{_id: {i}}}")).collect();
+    let insert = format!("{{insert: 'divided', documents: [{}]}}", many.join(", "));
+    run(&mut a, "own", &insert);
+    // The second one is the router's own, over both shards.
+    for collection in ["c", "divided"] {
+        let find = format!("{{find: '{collection}', batchSize: 1}}");
+        let opened = run(&mut a, "own", &find);
+        let cursor = opened.as_doc().get_doc("cursor").unwrap();
+        let id = cursor.get("id").unwrap().as_i64_exact().unwrap();
+        let kill = format!("{{killCursors: '{collection}', cursors: [NumberLong('{id}')]}}");
+        let more =
+            format!("{{getMore: NumberLong('{id}'), collection: '{collection}', batchSize: 1}}");
+        let counts = |reply: DocBuf| {
+            ["cursorsKilled", "cursorsNotFound", "cursorsAlive"]
+                .map(|name| reply.as_doc().get_array(name).unwrap().values().count())
+        };
+        assert_eq!(counts(run(&mut b, "own", &kill)), [0, 0, 1], "{collection}");
+        run(&mut a, "own", &more);
+        assert_eq!(counts(run(root, "own", &kill)), [1, 0, 0], "{collection}");
+        expect(&mut a, "own", 43, &[&more]);
+        assert_eq!(counts(run(root, "own", &kill)), [0, 1, 0], "{collection}");
+    }
+}
