@@ -7,7 +7,9 @@
 
 use crate::auth;
 use crate::oplog_window;
+use crate::router::forward;
 use crate::sessions::{Job, TIMEOUT_MINUTES};
+use crate::sets::Until;
 use crate::state::ServerState;
 use muniment_exec::{
     DeleteStatement, InsertOptions, OpContext, UpdateStatement, VERSION_DOCUMENT, session_doc,
@@ -158,12 +160,13 @@ fn sessions(server: &ServerState, op: &OpContext) -> Result<Arc<Collection>> {
 }
 
 /// Writes the sessions that were used since the last refresh, and removes those that were ended. A member of
-/// a set that is not primary sends them to the primary, which writes them.
+/// a set that is not primary sends them to the primary, which writes them; a router sends them to the primary of the
+/// configuration, so that one collection has those of the whole cluster.
 ///
 /// # Errors
 /// Those of writing or sending; the next refresh writes what this one did not.
 pub fn refresh_sessions(server: &ServerState, op: &Arc<OpContext>) -> Result<()> {
-    let writes = server.is_writable();
+    let writes = server.is_writable() && server.router.is_none();
     if writes {
         sessions(server, op)?;
     }
@@ -173,7 +176,18 @@ pub fn refresh_sessions(server: &ServerState, op: &Arc<OpContext>) -> Result<()>
     let done = match writes {
         true => write_sessions(server, op, &ended)
             .and_then(|n| server.transactions.reap(server, &**op).map(|()| n)),
-        false => tell_primary(server, op, &ended),
+        false => tell_primary(server, &ended, |d| match &server.router {
+            Some(router) => {
+                let until = muniment_op::now() + ANSWERS;
+                let on = Until { on: &**op, until };
+                forward::run(&on, router, &router.config, "admin", &d, true)
+            }
+            None => {
+                let not_primary = || Error::new(Code::NotWritablePrimary, "not primary");
+                let set = server.replica_set.as_ref().ok_or_else(not_primary)?;
+                ask_primary(set, op, "admin", d, Some(ANSWERS))
+            }
+        }),
     };
     let taken = ended.len();
     match done {
@@ -219,20 +233,17 @@ fn write_sessions(
 /// The primary has to answer within this time, because other work of the thread waits meanwhile.
 const ANSWERS: Duration = Duration::from_secs(10);
 
-/// Sends the sessions to the primary. Returns how many were sent.
+/// Sends the sessions to the primary that `ask` asks. Returns how many were sent.
 fn tell_primary(
     server: &ServerState,
-    op: &Arc<OpContext>,
     ended: &HashSet<SessionKey>,
+    ask: impl Fn(DocBuf) -> Result<DocBuf>,
 ) -> Result<usize> {
-    let not_primary = || Error::new(Code::NotWritablePrimary, "not primary");
     let tell = |command: &str, some: &mut dyn Iterator<Item = &SessionKey>| {
         let all: ArrayBuf = some.map(session_doc).collect();
         let mut d = DocBuf::new();
         d.append(command, all);
-        let set = server.replica_set.as_ref().ok_or_else(not_primary)?;
-        let reply = ask_primary(set, op, "admin", d, Some(ANSWERS))?;
-        check_ok(reply.as_doc())
+        check_ok(ask(d)?.as_doc())
     };
     let mut told = 0;
     for part in server.sessions.used_since_refresh() {

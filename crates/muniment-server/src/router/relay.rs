@@ -37,7 +37,7 @@ pub fn database(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
 pub fn ask_database(cx: &CommandContext<'_>, router: &Router) -> Result<(Arc<SetPool>, Reply)> {
     let set = set_of(cx, router, cx.db())?;
     place::check(cx)?;
-    let reply = ask_set(cx, router, &set)?;
+    let reply = ask_set(cx, router, &set, cx.request.body)?;
     Ok((set, reply))
 }
 
@@ -46,12 +46,56 @@ pub fn ask_database(cx: &CommandContext<'_>, router: &Router) -> Result<(Arc<Set
 /// # Errors
 /// Those of the way there, and the set's.
 pub fn to(cx: &mut CommandContext<'_>, router: &Router, set: &Arc<SetPool>) -> Result<()> {
-    let reply = ask_set(cx, router, set)?;
+    let reply = ask_set(cx, router, set, cx.request.body)?;
     back(cx, router, set, &reply)
 }
 
-/// Sends the command to a set as it came.
-fn ask_set(cx: &CommandContext<'_>, router: &Router, set: &Arc<SetPool>) -> Result<Reply> {
+/// Passes an aggregation of `config.system.sessions` on. Without the names of users, `$listSessions` is about the user
+/// of the connection, whom the configuration's set would take to be the router.
+///
+/// # Errors
+/// As [`database`].
+pub fn stored_sessions(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let user = auth::user_of(cx.server, cx.local);
+    let stages = cx.request.body.get_array("pipeline").unwrap_or(Doc::EMPTY);
+    let operand = stages.values().next().and_then(|v| v.as_doc()?.first());
+    let operand = operand.and_then(|e| e.value().as_doc());
+    let names_nobody = |d: &Doc<'_>| {
+        d.iter().all(|e| match (e.name(), e.value()) {
+            ("allUsers", Value::Bool(all)) => !all,
+            ("users", Value::Array(users)) => users.is_empty(),
+            ("allUsers" | "users", v) => matches!(v, Value::Null),
+            _ => false,
+        })
+    };
+    let (Some(user), Some(_)) = (user, operand.filter(names_nobody)) else {
+        return database(cx, router);
+    };
+    let own = doc! { "user": user.name.user.as_str(), "db": user.name.db.as_str() };
+    let own = doc! { "$listSessions": doc! { "users": array![own] } };
+    let mut pipeline = array![own];
+    stages.values().skip(1).for_each(|stage| {
+        pipeline.push(stage);
+    });
+    let mut body = DocBuf::new();
+    for e in cx.request.body {
+        match e.name() {
+            "pipeline" => body.append("pipeline", pipeline.clone()),
+            _ => body.append_elem(e),
+        };
+    }
+    let set = set_of(cx, router, cx.db())?;
+    let reply = ask_set(cx, router, &set, body.as_doc())?;
+    back(cx, router, &set, &reply)
+}
+
+/// Sends a set the command with this body.
+fn ask_set(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    set: &Arc<SetPool>,
+    body: Doc<'_>,
+) -> Result<Reply> {
     // What the configuration's set has for itself is nothing of a shard. (Some commands of the database admin name a
     // collection of another one.)
     let named = cx.target().as_str().filter(|_| cx.spec.admin_only);
@@ -63,7 +107,7 @@ fn ask_set(cx: &CommandContext<'_>, router: &Router, set: &Arc<SetPool>) -> Resu
     let part = Part {
         set,
         db: cx.db(),
-        body: cx.request.body,
+        body,
         beside: Beside::AsSent,
         versions: is_of_shard.then_some(Doc::EMPTY),
         reach: reach(cx),

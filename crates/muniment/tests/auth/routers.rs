@@ -12,11 +12,17 @@ struct Keyed {
 
 impl Keyed {
     fn new(routers: usize) -> Keyed {
+        Keyed::with(routers, &[])
+    }
+
+    /// With these further arguments.
+    fn with(routers: usize, args: &[&str]) -> Keyed {
         let dir = tempfile::tempdir().unwrap();
         let key = dir.path().join("key");
         std::fs::write(&key, "abcdefghijklmnopqrstuvwx").unwrap();
         std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
-        let cluster = Cluster::prepare(2, 1, routers, &["--keyFile", key.to_str().unwrap()]);
+        let args = [&["--keyFile", key.to_str().unwrap()], args].concat();
+        let cluster = Cluster::prepare(2, 1, routers, &args);
         // The localhost exception holds at a router as soon as it knows that there is no user.
         let create =
             "{createUser: 'root', pwd: 'rootpw', roles: ['root'], mechanisms: ['SCRAM-SHA-1']}";
@@ -425,4 +431,60 @@ fn cursors_of_others_end_by_the_right_to_it() {
         expect(&mut a, "own", 43, &[&more]);
         assert_eq!(counts(run(root, "own", &kill)), [0, 1, 0], "{collection}");
     }
+}
+
+/// Without the names of users, stored sessions are listed that are those of the connection's user.
+#[test]
+fn a_user_lists_the_own_sessions_at_a_router() {
+    let mut keyed = Keyed::with(1, &["--setParameter", "enableTestCommands=1"]);
+    let root = &mut keyed.root;
+    user(root, "a", "[{role: 'readWrite', db: 'own'}]");
+    let router = &keyed.cluster.routers[0];
+    let mut a = router.connect();
+    router.until("the user logs in", || {
+        login(&mut a, "own", "a", "pw", SHA1).ok()
+    });
+    let ids = ["1", "2"].map(|n| format!("00000000-0000-4000-8000-00000000000{n}"));
+    let [of_a, of_root] = ids
+        .each_ref()
+        .map(|id| format!("lsid: {{id: UUID('{id}')}}"));
+    run(
+        &mut a,
+        "own",
+        &format!("{{insert: 'c', documents: [{{}}], {of_a}}}"),
+    );
+    run(
+        root,
+        "own",
+        &format!("{{insert: 'c', documents: [{{}}], {of_root}}}"),
+    );
+    let mut config = keyed.cluster.config.connect(0);
+    login(&mut config, "admin", "root", "rootpw", SHA1).unwrap();
+    for c in [&mut *root, &mut config] {
+        run(c, "admin", "{refreshLogicalSessionCacheNow: 1}");
+    }
+    let list = |c: &mut Connection, operand: &str| {
+        let stages = format!("{{$listSessions: {operand}}}, {{$sort: {{lastUse: 1}}}}");
+        let command =
+            format!("{{aggregate: 'system.sessions', pipeline: [{stages}], cursor: {{}}}}");
+        let found = c.find_all("config", &shell(&command)).unwrap();
+        let shown: Vec<String> = found.iter().map(|d| d.as_doc().to_display()).collect();
+        ids.each_ref().map(|id| {
+            let digits = id.replace('-', "");
+            shown.iter().any(|d| d.contains(id) || d.contains(&digits))
+        })
+    };
+    assert_eq!(list(root, "{users: []}"), [false, true]);
+    for none in ["{}", "{allUsers: false}", "{users: null}"] {
+        assert_eq!(list(&mut a, none), [true, false], "{none}");
+        assert_eq!(list(root, none), [false, true], "{none}");
+    }
+    assert_eq!(list(root, "{allUsers: true}"), [true, true]);
+    assert_eq!(
+        list(root, "{users: [{user: 'a', db: 'own'}]}"),
+        [true, false]
+    );
+    let wrong =
+        "{aggregate: 'system.sessions', pipeline: [{$listSessions: {users: 5}}], cursor: {}}";
+    expect(root, "config", 14, &[wrong]);
 }

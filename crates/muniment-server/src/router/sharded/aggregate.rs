@@ -13,7 +13,7 @@ use crate::commands::cursor_reply::limits;
 use crate::context::CommandContext;
 use crate::router::Router;
 use crate::router::place::{OF_CONFIG, first_stage, is_of_router, set_of};
-use crate::router::relay::database;
+use crate::router::relay::{database, stored_sessions};
 use crate::router::streams;
 use crate::router::tables::Known;
 use bytes::Bytes;
@@ -34,6 +34,9 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     }
     if first_stage(cx.request.body) == change_stream::NAME {
         return streams::open(cx, router);
+    }
+    if first_stage(cx.request.body) == "$listSessions" {
+        return stored_sessions(cx, router);
     }
     let into = target(cx);
     at_home(cx, router, into.as_ref(), |cx| repeated(cx, router))
