@@ -522,3 +522,26 @@ fn an_update_of_the_key_fails_alone() {
     assert!(told[0].iter().any(|t| t == "1: 11000"), "{told:?}");
     assert!(told[0].iter().any(|t| t == "4: 121"), "{told:?}");
 }
+
+/// A router knows collections by their names, as MongoDB's does: another router, or a shard, may give the name to another
+/// collection.
+#[test]
+fn a_router_takes_no_uuid_for_a_name() {
+    let (_servers, mut c, _) = divided_and_alone();
+    run(&mut c, "d", "{insert: 'whole', documents: [{_id: 1}]}");
+    for name in ["c", "whole"] {
+        let list = format!("{{listCollections: 1, filter: {{name: '{name}'}}}}");
+        let listed = all(&mut c, "d", &list);
+        let info = listed[0].as_doc().get_doc("info").unwrap().to_buf();
+        let uuid = info.as_doc().get("uuid").unwrap();
+        for command in ["find", "count", "listIndexes"] {
+            let mut by_uuid = DocBuf::new();
+            by_uuid.append(command, uuid);
+            let e = c.command("d", &by_uuid).unwrap_err();
+            assert_eq!(e.code().0, 73, "{command}: {e}");
+            assert_eq!(e.message(), "collection name has invalid type binData");
+        }
+        let by_uuid = doc! { "distinct": uuid, "key": "_id" };
+        assert_eq!(c.command("d", &by_uuid).unwrap_err().code().0, 73);
+    }
+}

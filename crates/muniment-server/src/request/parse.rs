@@ -144,7 +144,8 @@ pub fn namespace_of(
     namespace::check_db(request.db)?;
     let target = request.body.first().map_or(Value::Null, |e| e.value());
     let collection = match (spec.target, target) {
-        (Target::CollectionOrUuid, Value::Binary { subtype: 4, .. }) => {
+        // A router has no collections, so like MongoDB's it takes their names alone.
+        (Target::CollectionOrUuid, Value::Binary { subtype: 4, .. }) if server.router.is_none() => {
             let found = uuid_of(request)
                 .and_then(|uuid| server.engine.store.collection_by_uuid_in(request.db, uuid));
             return match found {
