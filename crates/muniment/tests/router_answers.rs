@@ -545,3 +545,44 @@ fn a_router_takes_no_uuid_for_a_name() {
         assert_eq!(c.command("d", &by_uuid).unwrap_err().code().0, 73);
     }
 }
+
+/// What each shard replies stands under the shard's connection string.
+#[test]
+fn replies_of_shards_are_named_by_their_members() {
+    let cluster = Cluster::start(2, 2, 1);
+    let mut c = cluster.connect();
+    run(
+        &mut c,
+        "admin",
+        "{shardCollection: 'd.c', key: {_id: 'hashed'}}",
+    );
+    run(
+        &mut c,
+        "d",
+        "{insert: 'c', documents: [{_id: 1}, {_id: 2}, {_id: 3}]}",
+    );
+    let shards = all(&mut c, "config", "{find: 'shards', sort: {_id: 1}}");
+    let hosts: Vec<&str> = shards
+        .iter()
+        .map(|d| d.as_doc().get_str("host").unwrap())
+        .collect();
+    assert!(
+        hosts
+            .iter()
+            .all(|host| host.contains('/') && host.contains(',')),
+        "{hosts:?}"
+    );
+    for command in [
+        "{createIndexes: 'c', indexes: [{key: {a: 1}, name: 'a'}]}",
+        "{collMod: 'c', index: {name: 'a', hidden: true}}",
+        "{validate: 'c'}",
+        "{dropIndexes: 'c', index: 'a'}",
+        "{dbStats: 1}",
+    ] {
+        let reply = run(&mut c, "d", command);
+        let raw = reply.as_doc().get_doc("raw").unwrap();
+        let mut names: Vec<&str> = raw.iter().map(|e| e.name()).collect();
+        names.sort_unstable();
+        assert_eq!(names, hosts, "{command}");
+    }
+}

@@ -3,11 +3,11 @@
 use super::place::{homes, stored};
 use super::{ask_parts, is_stale, shard, to_one};
 use crate::context::CommandContext;
-use crate::router::Router;
 use crate::router::configuration::read;
 use crate::router::forward::{Beside, Part, reach, run};
 use crate::router::relay::database;
 use crate::router::tables::{Known, SERIES_FIELDS};
+use crate::router::{Router, SetPool};
 use crate::sets::Reply;
 use crate::uuid::uuid_value;
 use muniment_exec::Expected;
@@ -35,13 +35,17 @@ pub fn everywhere(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Know
     Ok(())
 }
 
-/// Puts the replies of shards into that of the command: the first one's fields, and all of them under `raw`.
-fn shows(cx: &mut CommandContext<'_>, replies: &[Reply]) {
+/// A shard's set with what it has replied.
+pub type OfShard = (Arc<SetPool>, Reply);
+
+/// Puts the replies of shards into that of the command: the first one's fields, and all of them under `raw`, by the
+/// shards' members.
+fn shows(cx: &mut CommandContext<'_>, replies: &[OfShard]) {
     let mut raw = DocBuf::new();
-    for reply in replies {
-        raw.append(&reply.host, &reply.body);
+    for (set, reply) in replies {
+        raw.append(&set.text(), &reply.body);
     }
-    if let Some(first) = replies.first() {
+    if let Some((_, first)) = replies.first() {
         for e in first
             .body
             .as_doc()
@@ -247,7 +251,7 @@ pub fn on_homes(
     router: &Router,
     known: &Known,
     body: Doc<'_>,
-) -> Result<Vec<Reply>> {
+) -> Result<Vec<OfShard>> {
     settled(replies_of_homes(cx, router, known, body)?, None).map(|(good, _)| good)
 }
 
@@ -257,7 +261,7 @@ fn on_homes_that_have(
     router: &Router,
     known: &Known,
     body: Doc<'_>,
-) -> Result<(Vec<Reply>, bool)> {
+) -> Result<(Vec<OfShard>, bool)> {
     let replies = replies_of_homes(cx, router, known, body)?;
     settled(replies, Some(Code::IndexNotFound))
 }
@@ -267,11 +271,11 @@ fn on_homes_that_have(
 ///
 /// # Errors
 /// The first failure; before that, one by which the command begins anew.
-fn settled(replies: Vec<Result<Reply>>, but_for: Option<Code>) -> Result<(Vec<Reply>, bool)> {
+fn settled(replies: Replies, but_for: Option<Code>) -> Result<(Vec<OfShard>, bool)> {
     let (mut good, mut first, mut passed) = (Vec::new(), None, None);
-    for reply in replies {
+    for (set, reply) in replies {
         match reply.and_then(|reply| client::check_ok(reply.body.as_doc()).map(|()| reply)) {
-            Ok(reply) => good.push(reply),
+            Ok(reply) => good.push((set, reply)),
             Err(e) if is_stale(&e) => return Err(e),
             Err(e) if Some(e.code()) == but_for => passed = passed.or(Some(e)),
             Err(e) => first = first.or(Some(e)),
@@ -284,12 +288,15 @@ fn settled(replies: Vec<Result<Reply>>, but_for: Option<Code>) -> Result<(Vec<Re
     }
 }
 
+/// The sets that have a collection, and what came of asking them.
+type Replies = Vec<(Arc<SetPool>, Result<Reply>)>;
+
 fn replies_of_homes(
     cx: &CommandContext<'_>,
     router: &Router,
     known: &Known,
     body: Doc<'_>,
-) -> Result<Vec<Result<Reply>>> {
+) -> Result<Replies> {
     let homes = homes(cx, router, known)?;
     let versions: Vec<DocBuf> = homes
         .iter()
@@ -318,5 +325,8 @@ fn replies_of_homes(
             reach: reach(cx),
         });
     let parts: Vec<_> = parts.collect();
-    Ok(ask_parts(cx, router, &parts))
+    let replies = ask_parts(cx, router, &parts);
+    std::mem::drop(parts);
+    let sets = homes.into_iter().map(|(set, _)| set);
+    Ok(sets.zip(replies).collect())
 }

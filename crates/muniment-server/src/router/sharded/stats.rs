@@ -113,7 +113,7 @@ fn of_series(bodies: &[Doc<'_>]) -> Option<DocBuf> {
 /// The shards'.
 pub fn validate(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> Result<()> {
     let replies = super::ddl::on_homes(cx, router, known, cx.request.body)?;
-    let bodies: Vec<Doc<'_>> = replies.iter().map(|r| r.body.as_doc()).collect();
+    let bodies: Vec<Doc<'_>> = replies.iter().map(|(_, r)| r.body.as_doc()).collect();
     let valid = bodies
         .iter()
         .all(|d| d.get("valid").is_some_and(|v| v.truthy()));
@@ -125,8 +125,8 @@ pub fn validate(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>
         }
     }
     let mut raw = DocBuf::new();
-    for reply in &replies {
-        raw.append(&reply.host, own(reply.body.as_doc()));
+    for (set, reply) in &replies {
+        raw.append(&set.text(), own(reply.body.as_doc()));
     }
     cx.reply.field("raw", raw);
     Ok(())
@@ -199,8 +199,8 @@ pub fn db_stats(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
         }
     }
     let mut raw = DocBuf::new();
-    for reply in &replies {
-        raw.append(&reply.host, own(reply.body.as_doc()));
+    for ((_, set), reply) in shards.iter().zip(&replies) {
+        raw.append(&set.text(), own(reply.body.as_doc()));
     }
     cx.reply.field("raw", raw);
     Ok(())
