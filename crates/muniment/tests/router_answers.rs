@@ -586,3 +586,54 @@ fn replies_of_shards_are_named_by_their_members() {
         assert_eq!(names, hosts, "{command}");
     }
 }
+
+/// A size that is more than what was asked for says so, also if no shard alone has so much.
+#[test]
+fn a_size_over_shards_says_whether_it_has_come_to_its_limit() {
+    let (_servers, mut c, mut alone) = divided_and_alone();
+    let docs: Vec<String> = (0..100)
+        .map(|i| format!("{{_id: {i}, t: 'texts'}}"))
+        .collect();
+    let insert = format!("{{insert: 'c', documents: [{}]}}", docs.join(", "));
+    for c in [&mut c, &mut alone] {
+        run(c, "d", &insert);
+        run(
+            c,
+            "d",
+            "{createIndexes: 'c', indexes: [{key: {t: 1}, name: 't'}]}",
+        );
+    }
+    let within = "keyPattern: {_id: 1}, min: {_id: 0}, max: {_id: 90}";
+    let of_texts = "keyPattern: {t: 1}, min: {t: 'a'}, max: {t: 'z'}";
+    for (terms, reached) in [
+        ("", false),
+        (within, false),
+        (of_texts, false),
+        ("maxObjects: 1000, maxSize: 1000000", false),
+        ("maxObjects: 99", true),
+        ("maxObjects: 100", false),
+        ("maxSize: 1", true),
+        ("maxSize: 2699", true),
+        (&format!("{within}, maxObjects: 89"), true),
+        (&format!("{within}, maxObjects: 90"), false),
+        (&format!("{of_texts}, maxSize: 100"), true),
+        ("estimate: true", false),
+    ] {
+        let command = format!("{{dataSize: 'd.c', {terms}}}");
+        let [routed, alone] = [&mut c, &mut alone].map(|c| run(c, "d", &command));
+        for reply in [&routed, &alone] {
+            let told = reply.as_doc().get("maxReached").is_some_and(|v| v.truthy());
+            assert_eq!(told, reached, "{command}: {reply:?}");
+        }
+        assert_eq!(
+            routed.as_doc().get("estimate").map(|v| v.truthy()),
+            alone.as_doc().get("estimate").map(|v| v.truthy()),
+            "{command}"
+        );
+        if !reached {
+            for name in ["size", "numObjects"] {
+                assert_eq!(number(&routed, name), number(&alone, name), "{command}");
+            }
+        }
+    }
+}

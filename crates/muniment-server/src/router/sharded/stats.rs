@@ -1,6 +1,6 @@
 //! Sizes of collections and databases that several shards have: the sums of what the shards say.
 
-use super::broadcast;
+use super::{Repeats, broadcast, is_stale};
 use crate::context::CommandContext;
 use crate::router::Router;
 use crate::router::forward::{Beside, Part, ask_all, reach};
@@ -138,19 +138,45 @@ pub fn validate(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>
 /// The shards'.
 pub fn data_size(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let ns = cx.request.body.first().and_then(|e| e.value().as_str());
-    let known = match ns {
-        Some(ns) => router.tables.of(&**cx.op, router, ns)?,
-        None => None,
-    };
-    let Some(known) = known else {
-        return database(cx, router);
-    };
-    let replies = broadcast(cx, router, &known, &known.all(), cx.request.body)?;
+    let mut repeats = Repeats::new();
+    loop {
+        let known = match ns {
+            Some(ns) => router.tables.of(&**cx.op, router, ns)?,
+            None => None,
+        };
+        let done = match known {
+            Some(known) => size_on_shards(cx, router, &known),
+            None => database(cx, router),
+        };
+        match done {
+            Err(e) if is_stale(&e) => repeats.next(cx, router, ns.unwrap_or_default(), e)?,
+            done => return done,
+        }
+    }
+}
+
+/// The sums of what the shards have. Each looks no further than the limits, which their sum may exceed, too.
+fn size_on_shards(cx: &mut CommandContext<'_>, router: &Router, known: &Known) -> Result<()> {
+    let replies = broadcast(cx, router, known, &known.all(), cx.request.body)?;
     let bodies: Vec<Doc<'_>> = replies.iter().map(|r| r.body.as_doc()).collect();
-    for name in ["size", "numObjects", "millis"] {
+    let estimate = bodies.iter().find_map(|d| d.get("estimate"));
+    if let Some(estimate) = estimate {
+        cx.reply.field("estimate", estimate);
+    }
+    let mut reached = bodies.iter().any(|d| d.get("maxReached").is_some());
+    for (name, limit) in [("size", "maxSize"), ("numObjects", "maxObjects")] {
         if let Some(sum) = sum(&bodies, name) {
+            let most = cx.args.get(limit).and_then(number::to_i64_clamped);
+            let most = most.filter(|most| *most != 0);
+            reached |= most.is_some_and(|n| number::to_i64_clamped(sum).is_some_and(|all| all > n));
             cx.reply.field(name, sum);
         }
+    }
+    if reached {
+        cx.reply.field("maxReached", true);
+    }
+    if let Some(sum) = sum(&bodies, "millis") {
+        cx.reply.field("millis", sum);
     }
     Ok(())
 }
