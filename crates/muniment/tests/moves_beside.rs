@@ -263,17 +263,26 @@ fn a_range_is_not_cleaned_under_those_that_read_it() {
     let all_of = on_one_shard(&mut c);
     let (chunk, from) = (&all_of[0], all_of[0].shard.clone());
     let mut mover = cluster.routers[1].connect();
-    // An operation that looks at one document after the other, and begins its view again meanwhile.
-    let slow = "{count: 'c', query: {$where: 'sleep(12) || true'}}";
+    // An operation that looks at one document after the other. While it runs there is no cursor yet, but the cursor that it
+    // leaves begins its view again.
+    let slow = "{find: 'c', filter: {$where: 'sleep(20) || true'}, batchSize: 150}";
     thread::scope(|s| {
-        let reader = s.spawn(|| number(&run(&mut cluster.connect(), "d", slow), "n"));
+        let reader = s.spawn(|| {
+            let mut c = cluster.connect();
+            let first = run(&mut c, "d", slow);
+            let id = number(&first.as_doc().get_doc("cursor").unwrap().to_buf(), "id");
+            let more = doc! { "getMore": id, "collection": "c" };
+            let rest = c.command("d", &more).unwrap();
+            let rest = rest.as_doc().get_doc("cursor").unwrap();
+            rest.get_array("nextBatch").unwrap().values().count()
+        });
         thread::sleep(Duration::from_millis(300));
         move_to(&mut mover, "d.c", chunk, other(&from), false).unwrap();
         // The cleaner looks twice a second.
         thread::sleep(Duration::from_millis(1200));
         assert!(!reader.is_finished(), "the read was to last longer");
         move_to(&mut mover, "d.c", chunk, &from, false).unwrap();
-        assert_eq!(reader.join().unwrap(), 200);
+        assert_eq!(reader.join().unwrap(), 50);
     });
     // A cursor between its batches.
     let pad = "x".repeat(2000);
