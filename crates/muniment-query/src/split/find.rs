@@ -2,10 +2,11 @@
 
 use super::Merge;
 use super::merge::together;
-use super::wire::Tail;
+use super::wire::{Tail, take};
 use crate::context::{QueryContext, Runtime};
 use crate::filter::Filter;
 use crate::stage::{DocStream, limited, skipped};
+use bytes::Bytes;
 use muniment_value::{Doc, Result};
 
 /// The fields of a find that decide how it is split. All others go to the shards as they are.
@@ -66,17 +67,29 @@ impl FindSplit {
     /// The documents of the find, from the streams of the shards in the order of the shards, which decides about
     /// ties.
     pub fn open(&self, streams: Vec<Box<dyn DocStream>>, rt: &Runtime) -> Box<dyn DocStream> {
-        let tail = Tail {
-            sorted: self.sort_key,
-            metadata: false,
-        };
-        let mut top = together(streams, tail, rt);
+        let mut top = together(streams, self.tail(), rt);
         if self.skip > 0 {
             top = skipped(top, self.skip, rt);
         }
         match self.most {
             0 => top,
             n => limited(top, n),
+        }
+    }
+
+    /// A document of a shard as it is stored, and its sort key: of two documents, the one with the lesser key comes
+    /// first. Without an order all keys are empty.
+    ///
+    /// # Errors
+    /// An internal error for a document that lacks its key.
+    pub fn take(&self, doc: Bytes) -> Result<(Bytes, Bytes)> {
+        take(doc, self.tail())
+    }
+
+    fn tail(&self) -> Tail {
+        Tail {
+            sorted: self.sort_key,
+            metadata: false,
         }
     }
 }

@@ -2,12 +2,16 @@
 
 use super::{PRIMARY, ask_parts, with_terms};
 use crate::context::CommandContext;
+use crate::placement::merging;
 use crate::router::Router;
 use crate::router::forward::{Beside, Part};
 use crate::router::tables::Known;
 use crate::sets::Reply;
-use muniment_query::{QueryContext, SortSpec};
-use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, array, doc};
+use bytes::Bytes;
+use muniment_query::split::{FindParts, split_find};
+use muniment_query::{Clocks, QueryContext};
+use muniment_value::collation::has_text;
+use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, array, doc, hashed};
 use muniment_wire::client;
 
 /// How often a document is looked for.
@@ -17,7 +21,7 @@ pub const ATTEMPTS: usize = 100;
 pub struct Chosen {
     /// The shard's place in the table.
     pub shard: usize,
-    /// `{_id, …}` with the fields of the shard key: what names it.
+    /// A filter that matches this document of the shard and no other: its `_id` and the fields of its shard key.
     pub names: DocBuf,
     /// The document.
     pub doc: DocBuf,
@@ -46,13 +50,14 @@ pub fn too_often() -> Error {
     )
 }
 
-/// The statement with a filter that matches the chosen document alone; `field` holds the filter.
+/// The statement with a filter that matches the chosen document alone; `field` holds the filter. It inserts nothing: if
+/// the document has changed meanwhile, another one may match.
 pub fn narrowed(statement: Doc<'_>, field: &str, chosen: &Chosen) -> DocBuf {
     let mut out = DocBuf::new();
     let mut had = false;
     for e in statement {
         // The order has been decided.
-        if e.name() == "sort" {
+        if matches!(e.name(), "sort" | "upsert") {
             continue;
         }
         match e.value().as_doc().filter(|_| e.name() == field) {
@@ -94,7 +99,7 @@ pub fn executed(
         return Ok(None);
     };
     let ask = doc! { "_shardStatement": 1, "number": number, "statement": id };
-    let replies = ask_each(cx, router, known, shards, ask.as_doc())?;
+    let replies = ask_each(cx, router, known, shards, ask.as_doc(), false)?;
     let has = |reply: &Reply| {
         reply
             .body
@@ -106,6 +111,22 @@ pub fn executed(
         .iter()
         .position(has)
         .and_then(|i| shards.get(i).copied()))
+}
+
+/// What a statement's filter and update are parsed in at the router, as the shards do it.
+///
+/// # Errors
+/// Those of the collation and of the variables.
+pub fn context(
+    cx: &CommandContext<'_>,
+    known: &Known,
+    collation: Option<Doc<'_>>,
+    variables: Doc<'_>,
+) -> Result<QueryContext> {
+    let own = known.collection.default_collation.as_ref();
+    let collation = Collation::parse_some(collation.or(own.map(|d| d.as_doc())))?;
+    let ctx = cx.engine().context(cx.op, variables, collation)?;
+    Ok(ctx.with_clocks(Clocks::NowAndCluster))
 }
 
 /// Looks for a document on these shards.
@@ -129,53 +150,74 @@ pub fn choose(
     find.append(most, 1);
     find.append("singleBatch", true);
     let find = with_terms(cx, find);
-    let replies = ask_each(cx, router, known, shards, find.as_doc())?;
-    let mut found: Vec<(Vec<u8>, Chosen)> = Vec::new();
-    let order = order(cx, known, wanted)?;
+    let ctx = context(
+        cx,
+        known,
+        wanted.collation,
+        wanted.variables.unwrap_or(Doc::EMPTY),
+    )?;
+    let parts = FindParts {
+        filter: wanted.filter,
+        sort: wanted.sort.unwrap_or(Doc::EMPTY),
+        skip: 0,
+        limit: 0,
+    };
+    let split = split_find(&parts, &ctx)?;
+    let replies = ask_each(cx, router, known, shards, find.as_doc(), split.sort_key)?;
+    let mut first: Option<(Bytes, Chosen)> = None;
     for (reply, shard) in replies.iter().zip(shards) {
         let cursor = reply.body.as_doc().get_doc("cursor").unwrap_or(Doc::EMPTY);
         let batch = cursor.get_array("firstBatch").unwrap_or(Doc::EMPTY);
-        let first = batch.values().next().and_then(|v| v.as_doc());
-        let Some(d) = first else { continue };
-        let mut key = Vec::new();
-        if let Some(order) = &order {
-            order.key(d, &mut key)?;
+        let Some(d) = batch.values().next().and_then(|v| v.as_doc()) else {
+            continue;
+        };
+        let (d, key) = split.take(Bytes::copy_from_slice(d.as_bytes()))?;
+        // Of equal documents, that of the first shard is taken.
+        if first.as_ref().is_some_and(|(least, _)| *least <= key) {
+            continue;
         }
-        let mut names = known.key.values_of(d)?;
-        if let Some(id) = d.get("_id").filter(|_| names.as_doc().get("_id").is_none()) {
-            names.append("_id", id);
-        }
-        let (shard, doc) = (*shard, d.to_buf());
-        found.push((key, Chosen { shard, names, doc }));
+        let doc = Doc::new(&d).to_buf();
+        let chosen = Chosen {
+            shard: *shard,
+            names: names(known, doc.as_doc(), &ctx.collation)?,
+            doc,
+        };
+        first = Some((key, chosen));
     }
-    found.sort_by(|a, b| (&a.0, a.1.shard).cmp(&(&b.0, b.1.shard)));
-    Ok(found.into_iter().next().map(|(_, chosen)| chosen))
+    Ok(first.map(|(_, chosen)| chosen))
 }
 
-fn order(cx: &CommandContext<'_>, known: &Known, wanted: &Wanted<'_>) -> Result<Option<SortSpec>> {
-    // The natural order of a collection is that of its shards.
-    let orders = |sort: &Doc<'_>| !sort.is_empty() && sort.get("$natural").is_none();
-    let Some(sort) = wanted.sort.filter(orders) else {
-        return Ok(None);
+/// See [`Chosen::names`].
+fn names(known: &Known, d: Doc<'_>, collation: &Collation) -> Result<DocBuf> {
+    let mut names = known.key.values_of(d)?;
+    let Some(id) = d.get("_id") else {
+        return Ok(names);
     };
-    let own = known.collection.default_collation.as_ref();
-    let collation = wanted.collation.or(own.map(|d| d.as_doc()));
-    let collation = Collation::parse_some(collation)?;
-    let query = QueryContext::new()
-        .with_collation(collation)
-        .on_behalf_of(&**cx.op);
-    SortSpec::parse(sort, &query).map(Some)
+    if names.as_doc().get("_id").is_none() {
+        names.append("_id", id);
+    }
+    // By a collation the `_id`s of several documents may be equal. Their hashes are not: these go by the bytes.
+    if !collation.is_simple() && has_text(id) {
+        let hash = array![doc! { "$toHashedIndexKey": "$_id" }, hashed::hash64(id)];
+        names.append("$expr", doc! { "$eq": hash });
+    }
+    Ok(names)
 }
 
-/// Sends a command of the router's own to these shards' primaries.
+/// Sends a command of the router's own to these shards' primaries. `merges`: their documents come with sort keys.
 fn ask_each(
     cx: &CommandContext<'_>,
     router: &Router,
     known: &Known,
     shards: &[usize],
     body: Doc<'_>,
+    merges: bool,
 ) -> Result<Vec<Reply>> {
-    let versions: Vec<DocBuf> = shards.iter().map(|shard| known.versions(*shard)).collect();
+    let versions = shards.iter().map(|shard| match merges {
+        true => merging(known.versions(*shard)),
+        false => known.versions(*shard),
+    });
+    let versions: Vec<DocBuf> = versions.collect();
     let mut parts = Vec::new();
     for (shard, versions) in shards.iter().zip(&versions) {
         parts.push(Part {

@@ -1,0 +1,202 @@
+//! Writes of one document of a divided collection are what they are on one server: the same statements, run on a
+//! server and through a router, have the same replies and leave the same documents.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use muniment_value::{ArrayBuf, Doc, DocBuf, Value};
+use muniment_wire::Connection;
+use testkit::ask::{all, number, run};
+use testkit::{Cluster, Server, ServerOptions, shell};
+
+/// A cluster whose `d.c` is divided by `k`, below 30, below 60 and from there on, and a server.
+fn divided_and_alone() -> ((Cluster, Server), [Connection; 2]) {
+    let cluster = Cluster::start(3, 1, 1);
+    let server = Server::start(ServerOptions::new());
+    let (mut c, alone) = (cluster.connect(), server.connect());
+    let parts = [
+        "{shardCollection: 'd.c', key: {k: 1}}",
+        "{split: 'd.c', middle: {k: 30}}",
+        "{split: 'd.c', middle: {k: 60}}",
+    ];
+    for command in parts {
+        run(&mut c, "admin", command);
+    }
+    let shards = all(&mut c, "config", "{find: 'shards', sort: {_id: 1}}");
+    for (shard, k) in shards.iter().zip([0, 30, 60]) {
+        let to = shard.as_doc().get_str("_id").unwrap();
+        let to_it = format!("{{moveChunk: 'd.c', find: {{k: {k}}}, to: '{to}'}}");
+        run(&mut c, "admin", &to_it);
+    }
+    ((cluster, server), [c, alone])
+}
+
+/// A part of a reply without what differs from server to server.
+fn seen(d: Doc<'_>) -> DocBuf {
+    let own = ["$clusterTime", "operationTime", "raw"];
+    let mut out = DocBuf::new();
+    for e in d.iter().filter(|e| !own.contains(&e.name())) {
+        match e.value() {
+            Value::Document(d) => out.append(e.name(), seen(d)),
+            Value::Array(list) => {
+                let list = list.values().map(|v| match v.as_doc() {
+                    Some(d) => seen(d),
+                    None => muniment_value::doc! { "": v },
+                });
+                out.append(e.name(), list.collect::<ArrayBuf>())
+            }
+            _ => out.append_elem(e),
+        };
+    }
+    out
+}
+
+/// What the commands answer, each followed by what `d.c` holds then.
+fn answers(c: &mut Connection, commands: &[String]) -> Vec<String> {
+    let mut told = Vec::new();
+    for command in commands {
+        let db = match command.starts_with("{bulkWrite") {
+            true => "admin",
+            false => "d",
+        };
+        let reply = c.command_raw(db, &shell(command)).unwrap();
+        let rows = all(c, "d", "{find: 'c', sort: {_id: 1, k: 1}}");
+        let rows: Vec<String> = rows.iter().map(|d| d.as_doc().to_display()).collect();
+        let reply = seen(reply.as_doc());
+        told.push(format!(
+            "{command}\n{}\n{}",
+            reply.as_doc().to_display(),
+            rows.join("\n")
+        ));
+    }
+    told
+}
+
+/// Runs the commands on both, after those that prepare them.
+fn same(on: &mut [Connection; 2], prepare: &[&str], commands: &[String]) {
+    let told = on.each_mut().map(|c| {
+        for command in prepare {
+            run(c, "d", command);
+        }
+        answers(c, commands)
+    });
+    let both = told[0].iter().zip(&told[1]);
+    let differ = both.filter(|(routed, alone)| routed != alone);
+    let differ: Vec<String> = differ
+        .map(|(routed, alone)| format!("routed:\n{routed}\nalone:\n{alone}"))
+        .collect();
+    assert!(differ.is_empty(), "{}", differ.join("\n\n"));
+}
+
+/// The same change as findAndModify, as a statement of update, and as one of bulkWrite.
+fn each_way(filter: &str, change: &str, more: &str) -> Vec<String> {
+    vec![
+        format!("{{findAndModify: 'c', query: {filter}, update: {change}{more}}}"),
+        format!("{{update: 'c', updates: [{{q: {filter}, u: {change}{more}}}]}}"),
+        format!(
+            "{{bulkWrite: 1, nsInfo: [{{ns: 'd.c'}}], ops: [{{update: 0, filter: {filter}, updateMods: {change}{more}}}]}}"
+        ),
+    ]
+}
+
+/// The document that is written to is the first of those of all shards: the nearest.
+#[test]
+fn the_nearest_document_of_all_shards_is_written_to() {
+    let (_servers, mut on) = divided_and_alone();
+    let near = "{p: {$near: {$geometry: {type: 'Point', coordinates: [0, 0]}}}}";
+    let sphere = "{n: {$gt: 0}, p: {$nearSphere: [0, 0]}}";
+    let mut commands = each_way(near, "{$inc: {z: 1}}", "");
+    commands.extend(each_way(sphere, "{$inc: {z: 1}}", ", upsert: true"));
+    commands.extend([
+        format!("{{delete: 'c', deletes: [{{q: {near}, limit: 1}}]}}"),
+        format!("{{bulkWrite: 1, nsInfo: [{{ns: 'd.c'}}], ops: [{{delete: 0, filter: {near}}}]}}"),
+        format!("{{findAndModify: 'c', query: {near}, remove: true}}"),
+        format!("{{findAndModify: 'c', query: {near}, sort: {{n: -1}}, remove: true}}"),
+    ]);
+    // The farther away, the lower the shard.
+    let docs = (0..12).map(|i| {
+        let (k, n, x) = (i * 8, i + 1, 40 - i * 3);
+        format!("{{_id: {i}, k: {k}, n: {n}, p: {{type: 'Point', coordinates: [{x}, 0]}}}},")
+    });
+    let insert = format!("{{insert: 'c', documents: [{}]}}", docs.collect::<String>());
+    let prepare = [
+        "{createIndexes: 'c', indexes: [{key: {p: '2dsphere'}, name: 'p'}]}",
+        &insert,
+    ];
+    same(&mut on, &prepare, &commands);
+}
+
+/// The document that is written to is the first of those of all shards: that which a text search finds best.
+#[test]
+fn the_best_document_of_all_shards_is_written_to() {
+    let (_servers, mut on) = divided_and_alone();
+    let text = "{$text: {$search: 'word'}}";
+    let best = ", sort: {s: {$meta: 'textScore'}}";
+    let mut commands = each_way(text, "{$inc: {z: 1}}", best);
+    commands.push(format!(
+        "{{findAndModify: 'c', query: {text}{best}, update: {{$inc: {{z: 1}}}}, new: true, fields: {{n: 1, s: {{$meta: 'textScore'}}}}}}"
+    ));
+    let docs = (0..12).map(|i| {
+        let words = "word ".repeat(i % 5 + 1) + &"other ".repeat(7 - i % 5);
+        format!("{{_id: {i}, k: {}, t: '{words}'}},", i * 8)
+    });
+    let insert = format!("{{insert: 'c', documents: [{}]}}", docs.collect::<String>());
+    let prepare = [
+        "{createIndexes: 'c', indexes: [{key: {t: 'text'}, name: 't'}]}",
+        &insert,
+    ];
+    same(&mut on, &prepare, &commands);
+}
+
+/// The document that was found is the one that is written to, also where a collation takes its `_id` for that of
+/// another.
+#[test]
+fn a_collation_brings_in_no_other_document() {
+    let (_servers, mut on) = divided_and_alone();
+    let alike = ", sort: {n: -1}, collation: {locale: 'en', strength: 1}";
+    let mut commands = each_way("{g: 'x'}", "{$inc: {z: 1}}", alike);
+    commands.push(format!(
+        "{{findAndModify: 'c', query: {{g: 'X'}}, remove: true{alike}}}"
+    ));
+    // The document moves to another shard.
+    commands.extend(each_way("{g: 'x'}", "{$inc: {k: 40}}", alike));
+    let docs = ["b", "a", "A", "B", "c", "C"].into_iter().enumerate();
+    let docs = docs.map(|(i, id)| {
+        format!(
+            "{{_id: '{id}', k: 5, n: {i}, g: '{}'}}, {{_id: {{s: ['{id}']}}, k: 40, n: {i}, g: 'y'}},",
+            ["x", "X"][i % 2]
+        )
+    });
+    let insert = format!("{{insert: 'c', documents: [{}]}}", docs.collect::<String>());
+    let of_documents = each_way("{g: 'Y'}", "{$inc: {z: 1}}", alike);
+    commands.extend(of_documents);
+    same(&mut on, &[&insert], &commands);
+}
+
+/// If the document that an upsert has found is deleted before it is written to, another document is inserted, and not
+/// one with the `_id` of the deleted one.
+#[test]
+fn an_upsert_revives_no_document() {
+    let ((cluster, _server), [mut c, _]) = divided_and_alone();
+    for round in 0..150 {
+        let k = round % 90;
+        run(
+            &mut c,
+            "d",
+            &format!("{{insert: 'c', documents: [{{_id: 'r{round}', k: {k}, g: 1}}]}}"),
+        );
+        let mut other = cluster.connect();
+        let deletes = std::thread::spawn(move || {
+            let delete =
+                format!("{{delete: 'c', deletes: [{{q: {{_id: 'r{round}', k: {k}}}, limit: 1}}]}}");
+            run(&mut other, "d", &delete)
+        });
+        std::thread::sleep(std::time::Duration::from_micros(round * 5));
+        let upsert = format!(
+            "{{update: 'c', updates: [{{q: {{g: 1}}, u: {{$inc: {{n: 1}}, $setOnInsert: {{k: {k}}}}}, upsert: true}}]}}"
+        );
+        run(&mut c, "d", &upsert);
+        assert_eq!(number(&deletes.join().unwrap(), "n"), 1);
+        let revived = format!("{{find: 'c', filter: {{_id: 'r{round}'}}}}");
+        assert!(all(&mut c, "d", &revived).is_empty(), "in round {round}");
+        run(&mut c, "d", "{delete: 'c', deletes: [{q: {}, limit: 0}]}");
+    }
+}
