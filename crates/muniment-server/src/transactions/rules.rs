@@ -8,7 +8,7 @@ use crate::registry::{CommandSpec, Names, Statements};
 use muniment_value::{ArrayBuf, Code, Error, Result, array};
 
 /// Whether the driver may run the whole transaction again after this error.
-fn is_transient(code: Code) -> bool {
+pub fn is_transient(code: Code) -> bool {
     matches!(
         code,
         Code::WriteConflict

@@ -149,7 +149,7 @@ impl<'a> Bulk<'a> {
                 match ways.get(&place) {
                     Some(Way::ToAll(sets)) => self.send_to_all(cx, router, place, sets)?,
                     Some(Way::ToOne(shards)) => match self.send_to_one(cx, router, place, shards) {
-                        Err(e) if is_of_statement(cx, &e) => self.fails(place, &e),
+                        Err(e) if is_of_statement(&e) => self.fails(place, &e),
                         done => done?,
                     },
                     Some(Way::Fails(e)) => self.fails(place, e),

@@ -10,15 +10,14 @@
 use super::done_ranges::DoneRanges;
 use super::spread::{Done, Outcome, Owned, Statement, StatementIds, Writes, command};
 use super::{
-    PRIMARY, Repeats, ask_parts, collation_in, is_gone, is_stale, one, parsed, reached, relocate,
-    upsert,
+    PRIMARY, Repeats, ask_parts, collation_in, is_stale, one, parsed, reached, relocate, upsert,
 };
 use crate::context::CommandContext;
 use crate::router::Router;
 use crate::router::forward::{Beside, Part};
 use crate::router::tables::Known;
 use crate::sets::Reply;
-use crate::transactions::{is_resumable, labels};
+use crate::transactions::{is_resumable, is_transient};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, number};
 use muniment_wire::client;
 use std::collections::{BTreeMap, BTreeSet};
@@ -197,7 +196,7 @@ impl Run<'_> {
                         let statement = self.statements.get(place).ok_or_else(lost)?;
                         match one::write(cx, router, known, self.writes, statement, shards) {
                             Ok(done) => self.outcome.add(done, &[place]),
-                            Err(e) if is_of_statement(cx, &e) => self.outcome.fails(place, &e),
+                            Err(e) if is_of_statement(&e) => self.outcome.fails(place, &e),
                             Err(e) => return Err(e),
                         }
                     }
@@ -356,7 +355,7 @@ impl Run<'_> {
         if found == 0 && !failed && d.get("upsert").is_some_and(|v| v.truthy()) {
             match one::upsert(cx, router, known, self.writes, d, &body) {
                 Ok(done) => self.outcome.add(done, &[place]),
-                Err(e) if is_of_statement(cx, &e) => self.outcome.fails(place, &e),
+                Err(e) if is_of_statement(&e) => self.outcome.fails(place, &e),
                 Err(e) => return Err(e),
             }
         }
@@ -391,25 +390,18 @@ impl Run<'_> {
 }
 
 /// Whether an error is the statement's own, such as one of its filter, or of the shard to which it would bring its
-/// document. Other statements go on. All else fails the command: what is interrupted, cannot be reached, is about
-/// placement, or may be sent again.
-pub fn is_of_statement(cx: &CommandContext<'_>, e: &Error) -> bool {
-    let code = e.code();
-    let of_command = matches!(
-        code,
+/// document. Other statements go on. All else fails the command: what fails one on a server, what may be tried again,
+/// and what is of the way to the shards.
+pub fn is_of_statement(e: &Error) -> bool {
+    let of_the_way = matches!(
+        e.code(),
         Code::InternalError
             | Code::Unauthorized
-            | Code::LockTimeout
-            | Code::WriteConflict
             | Code::QueryPlanKilled
-            | Code::SnapshotUnavailable
-            | Code::SnapshotTooOld
-            | Code::NoSuchTransaction
             | Code::TransactionTooOld
             | Code::ShardNotFound
     );
-    let again = is_resumable(code) || labels(cx.spec, &cx.generic, code).is_some();
-    !of_command && !again && !e.fails_command() && !is_stale(e) && !is_gone(e)
+    !of_the_way && !e.fails_command() && !is_transient(e.code()) && !is_resumable(e.code())
 }
 
 /// What a statement aims at.
