@@ -200,3 +200,73 @@ fn an_upsert_revives_no_document() {
         run(&mut c, "d", "{delete: 'c', deletes: [{q: {}, limit: 0}]}");
     }
 }
+
+/// What only a plan can answer may stand in the filter of an upsert, and of a change of the key. The constants of a
+/// pipeline stand beside the variables of the command.
+#[test]
+fn filters_that_are_planned_and_constants() {
+    let (_servers, mut on) = divided_and_alone();
+    let mut commands = Vec::new();
+    for filter in [
+        "{$where: 'this.n == 4'}",
+        "{$text: {$search: 'word'}}",
+        "{p: {$near: {$geometry: {type: 'Point', coordinates: [9, 9]}, $maxDistance: 5}}}",
+    ] {
+        commands.extend(each_way(filter, "{$inc: {k: 40}}", ""));
+        commands.extend(each_way(filter, "{$inc: {k: -80}}", ", upsert: true"));
+    }
+    let both = "{$where: 'this.n == 4', items: 2}";
+    commands.extend(each_way(both, "{$inc: {k: 40, 'items.$': 10}}", ""));
+    commands.push("{update: 'c', updates: [{q: {$text: {$search: 'word'}, items: 3}, u: {$inc: {k: 40, 'items.$': 10}}}]}".into());
+    for (i, filter) in [
+        "{$where: 'this.n == 99'}",
+        "{$text: {$search: 'nothing'}}",
+        "{p: {$near: {$geometry: {type: 'Point', coordinates: [50, 50]}, $maxDistance: 5}}}",
+    ]
+    .iter()
+    .enumerate()
+    {
+        for (j, command) in each_way(filter, "CHANGE", ", upsert: true")
+            .iter()
+            .enumerate()
+        {
+            let id = 100 + i * 10 + j;
+            let change = format!("{{$set: {{_id: {id}, k: {}}}}}", i * 30);
+            commands.push(command.replace("CHANGE", &change));
+        }
+        commands.push(format!(
+            "{{update: 'c', updates: [{{q: {filter}, u: {{$set: {{_id: {}, k: {}}}}}, upsert: true, multi: true}}]}}",
+            200 + i,
+            i * 30
+        ));
+    }
+    for (i, upsert) in ["false", "true"].iter().enumerate() {
+        let set = format!(
+            "[{{$set: {{_id: {{$ifNull: ['$_id', {}]}}, k: {{$add: ['$$c', '$$v']}}, v: '$$v', both: '$$both'}}}}]",
+            300 + i
+        );
+        let n = 5 + i * 90;
+        let constants = "{c: 20, both: 'constant'}";
+        let variables = format!("let: {{v: {}, both: 'variable'}}", 40 + i);
+        commands.push(format!(
+            "{{update: 'c', updates: [{{q: {{n: {n}}}, u: {set}, c: {constants}, upsert: {upsert}}}], {variables}}}"
+        ));
+        let set = set.replace("30", "31");
+        commands.push(format!(
+            "{{bulkWrite: 1, nsInfo: [{{ns: 'd.c'}}], ops: [{{update: 0, filter: {{n: {}}}, updateMods: {set}, constants: {constants}, upsert: {upsert}}}], {variables}}}", n + 1
+        ));
+    }
+    let docs: String = (0..8)
+        .map(|i| {
+            format!("{{_id: {i}, k: {}, n: {i}, t: '{}', items: [1, 2, 3], p: {{type: 'Point', coordinates: [{i}, {i}]}}}},", i * 5, if i == 4 { "word" } else { "other" })
+        })
+        .collect();
+    let insert = format!(
+        "{{insert: 'c', documents: [{docs} {{_id: 9, k: 1, p: {{type: 'Point', coordinates: [9, 9]}}}}]}}"
+    );
+    let prepare = [
+        "{createIndexes: 'c', indexes: [{key: {p: '2dsphere'}, name: 'p'}, {key: {t: 'text'}, name: 't'}]}",
+        &insert,
+    ];
+    same(&mut on, &prepare, &commands);
+}

@@ -30,7 +30,7 @@ pub use merge::{MergeRequest, Merged, check_on, with_id};
 pub use out::HalfWritten;
 pub use outcome::{BulkOutcome, WriteError};
 pub use temporary::TEMPORARY;
-pub use update::UpdateStatement;
+pub use update::{UpdateStatement, with_constants};
 pub use validator::Log as ValidationLog;
 pub(crate) use validator::Validators;
 pub use version::{VERSION_COLLECTION, VERSION_DOCUMENT};

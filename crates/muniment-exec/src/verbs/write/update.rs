@@ -117,7 +117,7 @@ impl<'a> UpdateStatement<'a> {
 }
 
 /// The `let` variables with a pipeline update's constants.
-pub(crate) fn with_constants(let_: Doc<'_>, constants: Doc<'_>) -> DocBuf {
+pub fn with_constants(let_: Doc<'_>, constants: Doc<'_>) -> DocBuf {
     // The first value of a name counts, so the constants come first: a constant hides a variable of
     // the same name.
     let mut all = constants.to_buf();

@@ -433,6 +433,7 @@ impl<'a> Bulk<'a> {
                 .as_doc()
                 .get_array("arrayFilters")
                 .unwrap_or(Doc::EMPTY),
+            constants: op.doc.as_doc().get_doc("constants").unwrap_or(Doc::EMPTY),
             id: op.id,
         };
         match relocate::run(cx, router, known, &change, shards)? {
@@ -480,12 +481,12 @@ impl<'a> Bulk<'a> {
     ) -> Result<()> {
         let doc = self.ops.get(place).ok_or_else(lost)?.doc.as_doc().to_buf();
         let doc = doc.as_doc();
-        let variables = cx.args.doc("let").or(doc.get_doc("constants"));
         let upsert = Upsert {
             filter: doc.get_doc("filter").unwrap_or(Doc::EMPTY),
             update: doc.get("updateMods").unwrap_or(Value::Null),
             array_filters: doc.get_array("arrayFilters").unwrap_or(Doc::EMPTY),
-            variables: variables.unwrap_or(Doc::EMPTY),
+            variables: cx.args.doc("let").unwrap_or(Doc::EMPTY),
+            constants: doc.get_doc("constants").unwrap_or(Doc::EMPTY),
             collation: collation_in(doc),
         };
         match place_upsert(cx, known, &upsert) {

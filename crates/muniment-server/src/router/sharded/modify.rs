@@ -98,6 +98,7 @@ fn inserts(cx: &mut CommandContext<'_>, router: &Router, known: &Known) -> Resul
         update: cx.args.get("update").unwrap_or(Value::Null),
         array_filters: cx.args.array("arrayFilters").unwrap_or(Doc::EMPTY),
         variables: cx.args.doc("let").unwrap_or(Doc::EMPTY),
+        constants: Doc::EMPTY,
         collation: collation_in(cx.request.body),
     };
     let (shard, filter) = place(cx, known, &statement)?;
@@ -124,6 +125,7 @@ fn changes_key(
         },
         update,
         array_filters: cx.args.array("arrayFilters").unwrap_or(Doc::EMPTY),
+        constants: Doc::EMPTY,
         id: cx
             .args
             .get("stmtId")

@@ -47,6 +47,7 @@ pub fn write(
             wanted,
             update,
             array_filters: d.get_array("arrayFilters").unwrap_or(Doc::EMPTY),
+            constants: d.get_doc("c").unwrap_or(Doc::EMPTY),
             id: statement.id,
         };
         return changed(cx, router, known, &change, (&body, d), shards);
@@ -135,12 +136,12 @@ pub fn upsert(
     statement: Doc<'_>,
     body: &DocBuf,
 ) -> Result<Done> {
-    let variables = cx.request.body.get_doc("let").or(statement.get_doc("c"));
     let upsert = Upsert {
         filter: statement.get_doc("q").unwrap_or(Doc::EMPTY),
         update: statement.get("u").unwrap_or(Value::Null),
         array_filters: statement.get_array("arrayFilters").unwrap_or(Doc::EMPTY),
-        variables: variables.unwrap_or(Doc::EMPTY),
+        variables: cx.args.doc("let").unwrap_or(Doc::EMPTY),
+        constants: statement.get_doc("c").unwrap_or(Doc::EMPTY),
         collation: collation_in(statement),
     };
     let (shard, filter) = upsert::place(cx, known, &upsert)?;

@@ -4,7 +4,7 @@
 //! router's own. The session of an own one is made of the client's session and the statement's number, if the command
 //! is retryable: so a shard remembers that the statement has taken effect.
 
-use super::choose::{ATTEMPTS, Chosen, Wanted, choose, too_often};
+use super::choose::{ATTEMPTS, Chosen, Wanted, choose, context, too_often};
 use super::{PAUSE, ask_shard, with_terms};
 use crate::auth;
 use crate::context::CommandContext;
@@ -13,12 +13,12 @@ use crate::router::Router;
 use crate::router::forward::{Beside, lsid};
 use crate::router::over_shards::coordinate;
 use crate::router::tables::Known;
+use muniment_exec::with_constants;
 use muniment_op::{Interrupt, sleep_until};
-use muniment_query::running::{Steps, Work};
-use muniment_query::{Clocks, Filter, Update};
+use muniment_query::{Filter, MatchInfo, Update};
 use muniment_shard::KeyField;
 use muniment_storage::{NOBODY, SessionKey};
-use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, array, doc};
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, array, doc};
 use muniment_wire::client;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -31,6 +31,8 @@ pub struct Change<'c> {
     pub update: Value<'c>,
     /// `arrayFilters`; empty for none.
     pub array_filters: Doc<'c>,
+    /// The constants of a pipeline; empty for none.
+    pub constants: Doc<'c>,
     /// The number of the statement.
     pub id: i64,
 }
@@ -151,20 +153,35 @@ fn changed(
     change: &Change<'_>,
     old: Doc<'_>,
 ) -> Result<Option<DocBuf>> {
-    let own = known.collection.default_collation.as_ref();
-    let collation = change.wanted.collation.or(own.map(|d| d.as_doc()));
-    let variables = change.wanted.variables.unwrap_or(Doc::EMPTY);
-    let collation = Collation::parse_some(collation)?;
-    let ctx = cx.engine().context(cx.op, variables, collation)?;
-    let ctx = ctx.with_clocks(Clocks::NowAndCluster);
-    let filter = Filter::parse(change.wanted.filter, &ctx)?;
+    let variables = with_constants(
+        change.wanted.variables.unwrap_or(Doc::EMPTY),
+        change.constants,
+    );
+    let ctx = context(cx, known, change.wanted.collation, variables.as_doc())?;
     let update = Update::parse(change.update, change.array_filters, &ctx)?;
-    let (mut new, steps) = (Vec::new(), Steps::default());
-    let on: &dyn Interrupt = &**cx.op;
-    let work = Work::of(on, &steps);
-    let info = filter.matches_info(old, work)?.unwrap_or_default();
-    let differs = update.apply(old, info, &mut new, work)?;
+    let info = match update.needs_match_info() {
+        true => match_info(cx, &Filter::parse_query(change.wanted.filter, &ctx)?, old)?,
+        false => None,
+    };
+    let info = info.unwrap_or_default();
+    let mut new = Vec::new();
+    let differs = update.apply(old, info, &mut new, cx.op.work())?;
     Ok(differs.then(|| Doc::new(&new).to_buf()))
+}
+
+/// Which elements of its arrays make a document match; `None` if it does not. `$near` and `$text`, which need an index,
+/// say nothing of that.
+///
+/// # Errors
+/// Those of matching.
+pub fn match_info(
+    cx: &CommandContext<'_>,
+    filter: &Filter,
+    d: Doc<'_>,
+) -> Result<Option<MatchInfo>> {
+    let filter = filter.without_near();
+    let filter = Filter::from_root(Filter::without_text(filter.root()), filter.collation());
+    filter.matches_info(d, cx.op.work())
 }
 
 /// Whether the statement may be sent again, and is to take effect once then.
@@ -263,11 +280,7 @@ impl Transaction<'_, '_> {
         let filter = doc! { "$and": array![change.wanted.filter, &chosen.names] };
         let mut remove = doc! { "findAndModify": name, "query": filter, "remove": true };
         remove.append_some("collation", change.wanted.collation);
-        let constants = change
-            .wanted
-            .variables
-            .filter(|_| self.cx.request.body.get("let").is_some());
-        remove.append_some("let", constants);
+        remove.append_some("let", change.wanted.variables);
         let removed = self.send(chosen.shard, remove)?;
         let Some(old) = removed.as_doc().get_doc("value").map(|d| d.to_buf()) else {
             return Ok(None);

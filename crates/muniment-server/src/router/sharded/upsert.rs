@@ -3,12 +3,12 @@
 //! The router makes the document as a shard would, to learn its key, and sends the statement to the key's owner. If the
 //! `_id` is a part of the key and would only be given there, the router gives it: the filter then names it too.
 
+use super::choose::context;
 use crate::context::CommandContext;
 use crate::router::tables::Known;
-use muniment_op::Interrupt;
-use muniment_query::running::{Steps, Work};
-use muniment_query::{Clocks, Filter, Update};
-use muniment_value::{Collation, Doc, DocBuf, Result, Value, array, doc, new_object_id};
+use muniment_exec::with_constants;
+use muniment_query::{Filter, Update};
+use muniment_value::{Doc, DocBuf, Result, Value, array, doc, new_object_id};
 
 /// The statement of an upsert.
 pub struct Upsert<'u> {
@@ -18,8 +18,10 @@ pub struct Upsert<'u> {
     pub update: Value<'u>,
     /// `arrayFilters`; empty for none.
     pub array_filters: Doc<'u>,
-    /// The variables: the command's `let`, and the statement's constants.
+    /// The command's `let`; empty for none.
     pub variables: Doc<'u>,
+    /// The constants of a pipeline; empty for none.
+    pub constants: Doc<'u>,
     /// The statement's collation.
     pub collation: Option<Doc<'u>>,
 }
@@ -33,16 +35,12 @@ pub fn place(
     known: &Known,
     upsert: &Upsert<'_>,
 ) -> Result<(usize, DocBuf)> {
-    let own = known.collection.default_collation.as_ref();
-    let collation = upsert.collation.or(own.map(|d| d.as_doc()));
-    let collation = Collation::parse_some(collation)?;
-    let ctx = cx.engine().context(cx.op, upsert.variables, collation)?;
-    let ctx = ctx.with_clocks(Clocks::NowAndCluster);
-    let filter = Filter::parse(upsert.filter, &ctx)?;
+    let variables = with_constants(upsert.variables, upsert.constants);
+    let ctx = context(cx, known, upsert.collation, variables.as_doc())?;
+    let filter = Filter::parse_query(upsert.filter, &ctx)?;
     let update = Update::parse(upsert.update, upsert.array_filters, &ctx)?;
-    let (mut made, steps) = (Vec::new(), Steps::default());
-    let on: &dyn Interrupt = &**cx.op;
-    update.upsert(&filter, &mut made, Work::of(on, &steps))?;
+    let mut made = Vec::new();
+    update.upsert(&filter, &mut made, cx.op.work())?;
     let document = Doc::new(&made);
     let by_id = known.key.fields().iter().any(|f| f.path.as_str() == "_id");
     if !by_id || document.get("_id").is_some() {
