@@ -65,8 +65,8 @@ pub use verbs::ttl::TtlOutcome;
 pub use verbs::write::{
     Batch, BulkOutcome, DeleteStatement, Documents, FindAndModifyOutcome, FindAndModifyRequest,
     HalfWritten, InsertOptions, MergeRequest, Merged, TEMPORARY, UpdateStatement,
-    VERSION_COLLECTION, VERSION_DOCUMENT, ValidationLog, WriteError, check_on, with_constants,
-    with_id,
+    VERSION_COLLECTION, VERSION_DOCUMENT, ValidationLog, WriteError, check_on, in_find_and_modify,
+    with_constants, with_id,
 };
 pub use view::{
     MAX_DEPTH as MAX_VIEW_DEPTH, Resolved, View, check_pipeline as check_view_pipeline,

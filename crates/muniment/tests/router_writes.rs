@@ -201,6 +201,46 @@ fn an_upsert_revives_no_document() {
     }
 }
 
+/// findAndModify that moves its document shows it as one that stays, and what is wrong is told if nothing matches.
+#[test]
+fn find_and_modify_that_changes_the_key() {
+    let (_servers, mut on) = divided_and_alone();
+    let moves = |more: &str| format!("{{findAndModify: 'c', {more}}}");
+    let commands = [
+        "query: {n: 1, items: 3}, update: {$inc: {k: 40}}, fields: {'items.$': 1}",
+        "query: {n: 2, items: {$gt: 2}}, update: {$inc: {k: 40}}, fields: {'items.$': 1}, new: true",
+        "query: {n: 3, 'subs.a': 2}, update: {$inc: {k: 40}, $set: {'subs.$.a': 9}}, fields: {'subs.$': 1}, new: true",
+        "query: {$expr: {$eq: ['$n', '$$v']}}, update: {$inc: {k: 40}}, fields: {x: '$$v', k: 1}, let: {v: 4}",
+        "query: {n: 5}, update: {$inc: {k: 40}}, fields: {x: '$$v'}",
+        "query: {n: 5}, update: {$inc: {k: 40}}, fields: {'items.$': 1}",
+        "query: {n: 5}, update: {$inc: {k: 40}}, fields: {a: 1, b: 0}",
+        "query: {n: 5}, update: {$inc: {k: 40}}, fields: {same: {$eq: ['$g', 'X']}}, collation: {locale: 'en', strength: 1}",
+        "query: {n: 55}, update: {$inc: {k: 40}}, fields: {a: 1, b: 0}",
+        "query: {n: 55}, update: {$inc: {k: 40}}, fields: {'items.$': 1}",
+        "query: {n: 55}, update: {$bad: {k: 40}}",
+        "query: {n: 55}, update: {$bad: {k: 40}}, upsert: true",
+        "query: {n: 55}, update: {$inc: {k: 40}, $set: {'q.$[x]': 1}}, arrayFilters: [{y: 1}]",
+        "query: {n: 55}, update: {$inc: {k: 40}}, hint: 'none'",
+        "query: {n: 55}, update: {$inc: {k: 40}}, hint: {none: 1}, upsert: true",
+        "query: {n: 55}, update: [{$set: {k: '$$v'}}]",
+        "query: {n: 55}, update: {$inc: {k: 40}}, sort: {n: 7}",
+        "query: {n: 6}, update: {$inc: {k: 40}}, remove: true",
+        "query: {n: 55}, update: {$inc: {k: 40}}, remove: true",
+        "query: {n: 55}, remove: true, upsert: true",
+        "query: {n: 55}, remove: true, new: true",
+        "query: {n: 55}, upsert: true",
+        "query: {n: 55}, update: {$inc: {k: 40}}",
+    ];
+    let commands = commands.map(moves);
+    let docs: String = (0..12)
+        .map(|i| {
+            format!("{{_id: {i}, k: {}, n: {i}, g: 'x', items: [1, 2, 3, 4], subs: [{{a: 1}}, {{a: 2}}]}},", i * 5)
+        })
+        .collect();
+    let insert = format!("{{insert: 'c', documents: [{docs}]}}");
+    same(&mut on, &[&insert], &commands);
+}
+
 /// What only a plan can answer may stand in the filter of an upsert, and of a change of the key. The constants of a
 /// pipeline stand beside the variables of the command.
 #[test]

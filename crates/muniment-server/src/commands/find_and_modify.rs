@@ -4,6 +4,7 @@ use super::hint;
 use crate::auth::{Asks, Needs};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Explained, Kind, Routed, Statements, Target};
+use crate::router::sharded::modify;
 use muniment_auth::action::{Action, Actions};
 use muniment_exec::{Explainable, FindAndModifyRequest};
 use muniment_value::args::{Args, Field, Types, opt};
@@ -44,7 +45,11 @@ pub const COMMAND: CommandSpec = CommandSpec {
     statements: Statements::One,
     explain: Some(explain),
     ..CommandSpec::new(
-        Routed::Shards(crate::router::sharded::modify::run),
+        Routed::Shards(|cx, router, known| {
+            // Options that cannot go together end the command before a document is looked for.
+            request(&cx.args, cx.ns())?.check()?;
+            modify::run(cx, router, known)
+        }),
         Needs::Of(needs),
     )
 };

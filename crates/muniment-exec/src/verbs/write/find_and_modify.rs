@@ -67,7 +67,12 @@ pub struct FindAndModifyOutcome {
 const FAILED: &str = "Plan executor error during findAndModify :: caused by :: ";
 
 fn failed(e: Error) -> Error {
-    e.context(FAILED)
+    in_find_and_modify(e.while_executing())
+}
+
+/// An error of findAndModify, which says so if it came up while documents were processed.
+pub fn in_find_and_modify(e: Error) -> Error {
+    e.executing_context(FAILED)
 }
 
 impl FindAndModifyOutcome {
@@ -85,7 +90,10 @@ impl FindAndModifyOutcome {
 
 impl<'a> FindAndModifyRequest<'a> {
     /// Refuses options that cannot go together.
-    pub(crate) fn check(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// 9 FailedToParse.
+    pub fn check(&self) -> Result<()> {
         let message = match (self.remove, self.update.is_some()) {
             (true, true) => "Cannot specify both an 'update' and 'remove'=true",
             (false, false) => "Either an update or remove=true must be specified",
@@ -173,7 +181,7 @@ pub(crate) fn find_and_modify(
         }
         None => {
             perform(engine, op, request.namespace, &write, &mut done)
-                .map_err(|e| e.executing_context(FAILED))?;
+                .map_err(in_find_and_modify)?;
             match (request.remove, request.new) {
                 (false, true) => done.new.take(),
                 _ => done.old.take(),

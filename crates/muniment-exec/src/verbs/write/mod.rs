@@ -24,7 +24,7 @@ mod version;
 
 pub use batch::Batch;
 pub use delete::DeleteStatement;
-pub use find_and_modify::{FindAndModifyOutcome, FindAndModifyRequest};
+pub use find_and_modify::{FindAndModifyOutcome, FindAndModifyRequest, in_find_and_modify};
 pub use insert::{Documents, InsertOptions};
 pub use merge::{MergeRequest, Merged, check_on, with_id};
 pub use out::HalfWritten;

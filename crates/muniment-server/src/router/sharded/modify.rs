@@ -1,7 +1,7 @@
 //! findAndModify on a sharded collection.
 
-use super::choose::{ATTEMPTS, Wanted, choose, executed, narrowed, too_often};
-use super::relocate::{self, Change, Outcome};
+use super::choose::{ATTEMPTS, Wanted, choose, context, executed, narrowed, too_often};
+use super::relocate::{self, Change, Outcome, match_info};
 use super::upsert::{Upsert, place, with_filter};
 use super::writes::{Fits, fits};
 use super::{ask_shard, collation_in, parsed, reached, to_one};
@@ -10,10 +10,10 @@ use crate::router::Router;
 use crate::router::forward::Beside;
 use crate::router::relay::back;
 use crate::router::tables::Known;
+use muniment_exec::in_find_and_modify;
 use muniment_op::Interrupt;
-use muniment_query::running::{Steps, Work};
-use muniment_query::{MatchInfo, Projection};
-use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, number};
+use muniment_query::{Filter, Projection, Update};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 use muniment_wire::client;
 use std::sync::Arc;
 
@@ -132,11 +132,17 @@ fn changes_key(
             .and_then(number::to_i64_clamped)
             .unwrap_or(0),
     };
+    let shown = Shown::of(cx, known, &change)?;
     for _ in 0..ATTEMPTS {
         cx.op.check()?;
-        let value = match relocate::run(cx, router, known, &change, shards)? {
+        let moved = relocate::run(cx, router, known, &change, shards);
+        let (shard, body, found) = match moved.map_err(in_find_and_modify)? {
             Outcome::None if cx.args.bool("upsert", false) => return inserts(cx, router, known),
-            Outcome::None => ValueBuf::new(Value::Null),
+            // The shard says what it comes to if there is none.
+            Outcome::None => {
+                let shard = shards.first().copied().unwrap_or(0);
+                (shard, cx.request.body.to_buf(), false)
+            }
             Outcome::Before => {
                 return Err(Error::new(
                     Code::IncompleteTransactionHistory,
@@ -145,54 +151,77 @@ fn changes_key(
                 ));
             }
             Outcome::Moved(old, new) => {
-                shown(cx, if cx.args.bool("new", false) { new } else { old })?
+                let value = shown.value(cx, &old, &new)?;
+                let done = doc! { "n": 1, "updatedExisting": true };
+                cx.reply.field("lastErrorObject", done);
+                cx.reply.field("value", value.as_doc());
+                super::told(cx, router);
+                return Ok(());
             }
             Outcome::Stays(chosen) => {
                 let body = narrowed(cx.request.body, "query", &chosen);
-                let reply = ask_shard(
-                    cx,
-                    router,
-                    (known, chosen.shard),
-                    body.as_doc(),
-                    Beside::Nothing,
-                )?;
-                let code = client::code_of(reply.body.as_doc());
-                let done = reply.body.as_doc().get_doc("lastErrorObject");
-                let none = done.and_then(|d| d.get("n")?.as_i64_exact()) == Some(0);
-                if none || code == Some(Code::WouldChangeOwningShard) {
-                    continue;
-                }
-                return back(cx, router, &Arc::clone(known.set(chosen.shard)?), &reply);
+                (chosen.shard, body, true)
             }
         };
-        let n = i32::from(!matches!(value.as_value(), Value::Null));
-        cx.reply.field(
-            "lastErrorObject",
-            doc! { "n": n, "updatedExisting": n == 1 },
-        );
-        cx.reply.field("value", value.as_value());
-        super::told(cx, router);
-        return Ok(());
+        let to = (known, shard);
+        let reply = ask_shard(cx, router, to, body.as_doc(), Beside::Nothing)?;
+        let code = client::code_of(reply.body.as_doc());
+        let done = reply.body.as_doc().get_doc("lastErrorObject");
+        let none = done.and_then(|d| d.get("n")?.as_i64_exact()) == Some(0);
+        if (none && found) || code == Some(Code::WouldChangeOwningShard) {
+            continue;
+        }
+        return back(cx, router, &Arc::clone(known.set(shard)?), &reply);
     }
     Err(too_often())
 }
 
-/// The document with the fields that the client asks for.
-fn shown(cx: &CommandContext<'_>, document: DocBuf) -> Result<ValueBuf> {
-    let Some(fields) = cx.args.doc("fields").filter(|d| !d.is_empty()) else {
-        return Ok(ValueBuf::new(document.as_doc()));
-    };
-    let ctx = cx
-        .engine()
-        .context(cx.op, Doc::EMPTY, Collation::default())?;
-    let projection = Projection::parse(fields, None, &ctx)?;
-    let (mut out, steps) = (Vec::new(), Steps::default());
-    let on: &dyn Interrupt = &**cx.op;
-    projection.apply(
-        document.as_doc(),
-        MatchInfo::default(),
-        &mut out,
-        Work::of(on, &steps),
-    )?;
-    Ok(ValueBuf::new(Doc::new(&out)))
+/// How the client is shown a document that was moved: as by the shard that has changed one.
+struct Shown {
+    /// With the command's filter, and whether its update names the element of an array that it finds.
+    fields: Option<(Projection, Filter, bool)>,
+    new: bool,
+}
+
+impl Shown {
+    /// What the command asks for.
+    ///
+    /// # Errors
+    /// Those of its update, filter and projection, which are told before anything is done.
+    fn of(cx: &CommandContext<'_>, known: &Known, change: &Change<'_>) -> Result<Shown> {
+        let new = cx.args.bool("new", false);
+        let Some(fields) = cx.args.doc("fields").filter(|d| !d.is_empty()) else {
+            return Ok(Shown { fields: None, new });
+        };
+        let variables = change.wanted.variables.unwrap_or(Doc::EMPTY);
+        let ctx = context(cx, known, change.wanted.collation, variables)?;
+        let update = Update::parse(change.update, change.array_filters, &ctx)?;
+        let filter = Filter::parse_query(change.wanted.filter, &ctx)?;
+        let ctx = ctx.with_metadata(filter.metadata());
+        let projection = Projection::parse(fields, Some(&filter), &ctx)?;
+        Ok(Shown {
+            fields: Some((projection, filter, update.needs_match_info())),
+            new,
+        })
+    }
+
+    /// The document as it was or as it is, with the fields that are asked for.
+    fn value(&self, cx: &CommandContext<'_>, old: &DocBuf, new: &DocBuf) -> Result<DocBuf> {
+        let document = if self.new { new } else { old };
+        let Some((projection, filter, of_update)) = &self.fields else {
+            return Ok(document.clone());
+        };
+        let mut info = None;
+        if projection.needs_match_info() {
+            info = match_info(cx, filter, document.as_doc())?;
+            if info.is_none() && *of_update {
+                info = match_info(cx, filter, old.as_doc())?;
+            }
+        }
+        let (mut out, info) = (Vec::new(), info.unwrap_or_default());
+        projection
+            .apply(document.as_doc(), info, &mut out, cx.op.work())
+            .map_err(|e| in_find_and_modify(e.while_executing()))?;
+        Ok(Doc::new(&out).to_buf())
+    }
 }

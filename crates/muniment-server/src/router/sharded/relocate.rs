@@ -311,7 +311,7 @@ impl Transaction<'_, '_> {
                     extra.append_elem(field);
                 }
                 let why = e.get_str("errmsg").unwrap_or_default();
-                Err(Error::new(code, why).with_extra(extra))
+                Err(Error::new(code, why).with_extra(extra).while_executing())
             }
         }
     }
