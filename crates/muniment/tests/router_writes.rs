@@ -241,6 +241,22 @@ fn find_and_modify_that_changes_the_key() {
     same(&mut on, &[&insert], &commands);
 }
 
+/// A document that was invalid before may stay so at the level `moderate`, also where it moves to another shard.
+#[test]
+fn an_invalid_document_moves_at_the_level_moderate() {
+    let (_servers, mut on) = divided_and_alone();
+    let mut commands = each_way("{n: 1}", "{$inc: {k: 20}}", "");
+    commands.extend(each_way("{n: 2}", "{$inc: {k: 20}}", ""));
+    commands.extend(each_way("{n: 3}", "{$inc: {k: 20}, $set: {v: 'no'}}", ""));
+    commands.push("{collMod: 'c', validationLevel: 'strict'}".into());
+    commands.extend(each_way("{n: 1}", "{$inc: {k: -40}}", ""));
+    let prepare = [
+        "{insert: 'c', documents: [{_id: 1, k: 20, n: 1, v: 'no'}, {_id: 2, k: 20, n: 2, v: 'yes'}, {_id: 3, k: 20, n: 3, v: 'yes'}, {_id: 4, k: 80}]}",
+        "{collMod: 'c', validator: {v: {$ne: 'no'}}, validationLevel: 'moderate'}",
+    ];
+    same(&mut on, &prepare, &commands);
+}
+
 /// What only a plan can answer may stand in the filter of an upsert, and of a change of the key. The constants of a
 /// pipeline stand beside the variables of the command.
 #[test]
@@ -307,6 +323,18 @@ fn filters_that_are_planned_and_constants() {
     let prepare = [
         "{createIndexes: 'c', indexes: [{key: {p: '2dsphere'}, name: 'p'}, {key: {t: 'text'}, name: 't'}]}",
         &insert,
+    ];
+    same(&mut on, &prepare, &commands);
+}
+
+/// A moved document keeps its empty timestamps, which an insert would fill in.
+#[test]
+fn empty_timestamps_move() {
+    let (_servers, mut on) = divided_and_alone();
+    let mut commands = each_way("{n: 1}", "{$inc: {k: 20}, $set: {b: Timestamp(0, 0)}}", "");
+    commands.push("{update: 'c', updates: [{q: {n: 1}, u: {k: 1, n: 1, b: Timestamp(0, 0)}}], bypassEmptyTsReplacement: true}".into());
+    let prepare = [
+        "{insert: 'c', documents: [{_id: 1, k: 20, n: 1, a: Timestamp(0, 0)}], bypassEmptyTsReplacement: true}",
     ];
     same(&mut on, &prepare, &commands);
 }

@@ -177,13 +177,26 @@ pub fn collation_of(
     db: &str,
     name: &str,
 ) -> Result<Option<DocBuf>> {
+    let options = options_of(on, router, set, db, name)?;
+    Ok(options.as_doc().get_doc("collation").map(|d| d.to_buf()))
+}
+
+/// The options of the collection or view of this name on a set; none if it is not there.
+///
+/// # Errors
+/// The set's.
+pub fn options_of(
+    on: &dyn Interrupt,
+    router: &Router,
+    set: &SetPool,
+    db: &str,
+    name: &str,
+) -> Result<DocBuf> {
     let list = doc! { "listCollections": 1, "filter": doc! { "name": name } };
     let reply = run(on, router, set, db, &list, true)?;
     let found = first_batch(reply.as_doc()).next();
     let options = found.and_then(|d| d.get_doc("options"));
-    Ok(options
-        .and_then(|d| d.get_doc("collation"))
-        .map(|d| d.to_buf()))
+    Ok(options.unwrap_or(Doc::EMPTY).to_buf())
 }
 
 /// What a shard owns of a collection, and the collection as it is to be there.

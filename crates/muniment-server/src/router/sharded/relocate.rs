@@ -5,6 +5,7 @@
 //! is retryable: so a shard remembers that the statement has taken effect.
 
 use super::choose::{ATTEMPTS, Chosen, Wanted, choose, context, too_often};
+use super::place::options_of;
 use super::{PAUSE, ask_shard, with_terms};
 use crate::auth;
 use crate::context::CommandContext;
@@ -22,6 +23,9 @@ use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, array, d
 use muniment_wire::client;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
+
+/// The option of a command that leaves empty timestamps as they are.
+const KEEPS_EMPTY: &str = "bypassEmptyTsReplacement";
 
 /// An update of one document.
 pub struct Change<'c> {
@@ -158,7 +162,8 @@ fn changed(
         change.constants,
     );
     let ctx = context(cx, known, change.wanted.collation, variables.as_doc())?;
-    let update = Update::parse(change.update, change.array_filters, &ctx)?;
+    let update = Update::parse(change.update, change.array_filters, &ctx)?
+        .keep_empty_timestamps(cx.args.bool(KEEPS_EMPTY, false));
     let info = match update.needs_match_info() {
         true => match_info(cx, &Filter::parse_query(change.wanted.filter, &ctx)?, old)?,
         false => None,
@@ -292,8 +297,12 @@ impl Transaction<'_, '_> {
             .table
             .owner(&self.known.key.key_of(new.as_doc())?);
         let mut insert = doc! { "insert": name, "documents": array![&new] };
+        // The update has filled in what it had to.
+        insert.append(KEEPS_EMPTY, true);
         let bypass = "bypassDocumentValidation";
-        insert.append_some(bypass, self.cx.request.body.get(bypass));
+        let bypasses =
+            self.cx.args.bool(bypass, false) || self.may_be_invalid(chosen.shard, old.as_doc())?;
+        insert.append(bypass, bypasses);
         let inserted = self.send(owner, insert)?;
         let errors = inserted
             .as_doc()
@@ -314,6 +323,28 @@ impl Transaction<'_, '_> {
                 Err(Error::new(code, why).with_extra(extra).while_executing())
             }
         }
+    }
+
+    /// Whether the document may be invalid after the update because it is before, which the validation level `moderate`
+    /// allows. The shard that inserts it knows nothing of that.
+    fn may_be_invalid(&self, shard: usize, old: Doc<'_>) -> Result<bool> {
+        let (cx, known) = (self.cx, self.known);
+        let set = known.set(shard)?;
+        let options = options_of(&**cx.op, self.router, set, known.db(), known.name())?;
+        let options = options.as_doc();
+        let Some(validator) = options.get_doc("validator") else {
+            return Ok(false);
+        };
+        if options.get_str("validationLevel") != Some("moderate") {
+            return Ok(false);
+        }
+        let ctx = context(cx, known, None, Doc::EMPTY)?;
+        let valid = Filter::parse(validator, &ctx)?.matches(old, cx.op.work());
+        if valid.is_err() {
+            // An operation that is ended says nothing of the document, as any other error does.
+            cx.op.check()?;
+        }
+        Ok(!valid.unwrap_or(false))
     }
 
     /// Sends a statement to a shard.
