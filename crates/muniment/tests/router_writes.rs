@@ -327,6 +327,49 @@ fn filters_that_are_planned_and_constants() {
     same(&mut on, &prepare, &commands);
 }
 
+/// What a pipeline comes to may differ between router and shard. The document is moved then, or stays.
+#[test]
+fn a_key_that_comes_out_otherwise_on_the_shard() {
+    let (_servers, [mut c, _]) = divided_and_alone();
+    let docs: String = (0..40)
+        .map(|i| format!("{{_id: {i}, k: {}, n: 1}},", i * 2))
+        .collect();
+    run(
+        &mut c,
+        "d",
+        &format!("{{insert: 'c', documents: [{docs}]}}"),
+    );
+    let any = "[{$set: {k: {$multiply: [{$rand: {}}, 90]}, moved: true}}]";
+    for i in 0..40 {
+        let filter = format!("{{_id: {i}}}");
+        let bulk = format!(
+            "{{bulkWrite: 1, nsInfo: [{{ns: 'd.c'}}], ops: [{{update: 0, filter: {filter}, updateMods: {any}}}]}}"
+        );
+        let reply = run(&mut c, "admin", &bulk);
+        assert_eq!(number(&reply, "nErrors"), 0, "{reply:?}");
+        assert_eq!(number(&reply, "nModified"), 1, "{reply:?}");
+    }
+    assert_eq!(
+        all(&mut c, "d", "{find: 'c', filter: {moved: true}}").len(),
+        40
+    );
+    // Only an update of one document moves it.
+    let all_of_them = "{bulkWrite: 1, nsInfo: [{ns: 'd.c'}], ops: [{update: 0, filter: {}, updateMods: {$inc: {k: 1000}}, multi: true}]}";
+    let reply = run(&mut c, "admin", all_of_them);
+    let cursor = reply.as_doc().get_doc("cursor").unwrap();
+    let first = cursor
+        .get_array("firstBatch")
+        .unwrap()
+        .values()
+        .next()
+        .unwrap();
+    assert_eq!(
+        number(&first.as_doc().unwrap().to_buf(), "code"),
+        72,
+        "{reply:?}"
+    );
+}
+
 /// A moved document keeps its empty timestamps, which an insert would fill in.
 #[test]
 fn empty_timestamps_move() {
@@ -337,4 +380,68 @@ fn empty_timestamps_move() {
         "{insert: 'c', documents: [{_id: 1, k: 20, n: 1, a: Timestamp(0, 0)}], bypassEmptyTsReplacement: true}",
     ];
     same(&mut on, &prepare, &commands);
+}
+
+/// In a transaction the error is the operation's, and not that of the shards that came after it. The transaction is
+/// over then, also if the operation failed at the router.
+#[test]
+fn a_transaction_fails_by_the_error_of_an_operation() {
+    let (_servers, [mut c, _]) = divided_and_alone();
+    let docs: String = (0..30)
+        .map(|i| format!("{{_id: {i}, k: {}, n: 'text'}},", i * 3))
+        .collect();
+    run(
+        &mut c,
+        "d",
+        &format!("{{insert: 'c', documents: [{docs}]}}"),
+    );
+    let id = "lsid: {id: UUID('00000000-0000-4000-8000-000000000001')}";
+    let ops = [
+        (
+            "update: 0, filter: {}, updateMods: {$inc: {n: 1}}, multi: true",
+            14,
+        ),
+        (
+            "update: 0, filter: {n: 'text'}, updateMods: {$inc: {n: 1}}",
+            14,
+        ),
+        (
+            "update: 0, filter: {x: {$nope: 1}}, updateMods: {$set: {k: 1}}",
+            2,
+        ),
+        (
+            "update: 0, filter: {n: 1}, updateMods: {$inc: {'n.x': 1}}, upsert: true",
+            28,
+        ),
+        ("insert: 0, document: {_id: 99, k: [1]}", 61),
+    ];
+    for (i, (op, code)) in ops.into_iter().enumerate() {
+        for ordered in [false, true] {
+            let n = i * 2 + usize::from(ordered) + 1;
+            let terms = format!("{id}, txnNumber: NumberLong({n}), autocommit: false");
+            let bulk = format!(
+                "{{bulkWrite: 1, nsInfo: [{{ns: 'd.c'}}], ordered: {ordered}, ops: [{{insert: 0, document: {{_id: 1000, k: 3}}}}, {{{op}}}, {{insert: 0, document: {{_id: 1001, k: 4}}}}], startTransaction: true, {terms}}}"
+            );
+            let reply = c.command_raw("admin", &shell(&bulk)).unwrap();
+            let cursor = reply
+                .as_doc()
+                .get_doc("cursor")
+                .unwrap_or_else(|| panic!("{op}: {reply:?}"));
+            let batch = cursor.get_array("firstBatch").unwrap();
+            let codes: Vec<_> = batch
+                .values()
+                .map(|v| {
+                    v.as_doc()
+                        .unwrap()
+                        .get("code")
+                        .and_then(|v| v.as_i64_exact())
+                })
+                .collect();
+            assert_eq!(codes, [None, Some(code)], "{op}: {reply:?}");
+            let commit = format!("{{commitTransaction: 1, {terms}}}");
+            let e = c.command("admin", &shell(&commit)).expect_err(op);
+            assert_eq!(e.code().0, 251, "{op}: {e}");
+        }
+    }
+    assert_eq!(all(&mut c, "d", "{find: 'c'}").len(), 30);
 }

@@ -7,7 +7,7 @@ use super::choose::{ATTEMPTS, Chosen, Wanted, choose, executed, narrowed, too_of
 use super::done_ranges::DoneRanges;
 use super::relocate::{self, Change, Outcome};
 use super::remote::{Remote, Terms};
-use super::spread::{Owned, StatementIds, number_statements};
+use super::spread::{Owned, StatementIds, no_multi, number_statements, told};
 use super::upsert::{Upsert, place as place_upsert, with_filter, without};
 use super::writes::{Aim, Goes, is_of_statement, worse};
 use super::{PRIMARY, Repeats, ask_parts, collation_in, is_stale};
@@ -115,6 +115,14 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<Option<Done>>
         known,
     };
     bulk.all(cx, router)?;
+    // An operation on one document would have moved it.
+    let results = bulk.done.results.values_mut();
+    for d in results.filter(|d| has_code(d, Code::WouldChangeOwningShard)) {
+        *d = with_error(d.as_doc(), &no_multi());
+    }
+    if bulk.has_errors() {
+        super::fails(cx, router);
+    }
     Ok(Some(bulk.done))
 }
 
@@ -157,7 +165,7 @@ impl<'a> Bulk<'a> {
                 }
                 self.pending.remove(&place);
             }
-            if self.ordered && self.done.totals.first().is_some_and(|n| *n > 0) {
+            if self.ordered && self.has_errors() {
                 self.pending.clear();
             }
         }
@@ -292,7 +300,7 @@ impl<'a> Bulk<'a> {
             let Some(place) = usize::try_from(i).ok().and_then(|i| places.get(i).copied()) else {
                 continue;
             };
-            if code_of(d.as_doc()) == Some(Code::StaleConfig) {
+            if has_code(&d, Code::StaleConfig) {
                 let why = d.as_doc().get_str("errmsg").unwrap_or_default();
                 stale = Some(Error::new(Code::StaleConfig, why).with_extra(d));
                 continue;
@@ -317,18 +325,25 @@ impl<'a> Bulk<'a> {
 
     /// Counts the errors anew.
     fn uncount_errors(&mut self) {
-        let failed = |d: &&DocBuf| !d.as_doc().get("ok").is_some_and(|v| v.truthy());
-        let errors = self.done.results.values().filter(failed).count();
+        let errors = self.done.results.values().filter(|d| has_failed(d)).count();
         if let Some(first) = self.done.totals.first_mut() {
             *first = errors as i64;
         }
     }
 
+    /// Whether an operation has failed.
+    fn has_errors(&self) -> bool {
+        self.done.totals.first().is_some_and(|n| *n > 0)
+    }
+
     fn fails(&mut self, place: usize, e: &Error) {
-        let mut d =
-            doc! { "ok": 0.0, "idx": place as i32, "code": e.code().0, "errmsg": e.message() };
-        d.append_all(e.extra().as_doc());
+        let mut d = doc! { "ok": 0.0, "idx": place as i32 };
+        d.append_all(told(e).as_doc());
         d.append("n", 0);
+        let op = self.ops.get(place).map(|op| op.doc.as_doc());
+        if op.is_some_and(|op| op.get("update").is_some()) {
+            d.append("nModified", 0);
+        }
         self.done.results.insert(place, d);
         self.count(&[1, 0, 0, 0, 0, 0]);
     }
@@ -381,6 +396,9 @@ impl<'a> Bulk<'a> {
                 Ok(()) => {
                     self.did.did(place, &known, *shard)?;
                 }
+                // In a transaction all parts have failed after the first.
+                Err(_)
+                    if cx.generic.in_transaction() && before.as_ref().is_some_and(has_failed) => {}
                 Err(e) => ends = Some(worse(cx, ends, e)),
             }
             let now = self.done.results.remove(&place);
@@ -408,7 +426,10 @@ impl<'a> Bulk<'a> {
             let send = |bulk: &mut Self, shard: usize, doc: Doc<'_>| {
                 bulk.send_one(cx, router, (place, &known, shard), doc, &body)
             };
-            self.upsert(cx, place, &known, send)?;
+            match self.upsert(cx, place, &known, send) {
+                Err(e) if is_of_statement(&e) => self.fails(place, &e),
+                done => done?,
+            }
         }
         Ok(())
     }
@@ -489,13 +510,8 @@ impl<'a> Bulk<'a> {
             constants: doc.get_doc("constants").unwrap_or(Doc::EMPTY),
             collation: collation_in(doc),
         };
-        match place_upsert(cx, known, &upsert) {
-            Ok((shard, filter)) => send(self, shard, with_filter(doc, "filter", filter).as_doc()),
-            Err(e) => {
-                self.fails(place, &e);
-                Ok(())
-            }
-        }
+        let (shard, filter) = place_upsert(cx, known, &upsert)?;
+        send(self, shard, with_filter(doc, "filter", filter).as_doc())
     }
 
     fn send_to_one(
@@ -539,19 +555,24 @@ impl<'a> Bulk<'a> {
                 Some(found) => found,
                 None => return Ok(()),
             };
-            let Some(chosen) = found else {
-                if doc.get("upsert").is_some_and(|v| v.truthy()) {
+            let (shard, narrowed) = match &found {
+                Some(chosen) => (chosen.shard, narrowed(doc, "filter", chosen)),
+                None if doc.get("upsert").is_some_and(|v| v.truthy()) => {
                     return self.upsert(cx, place, &known, send);
                 }
                 // Any shard says what the operation comes to.
-                return send(self, shards.first().copied().unwrap_or(0), doc);
+                None => (shards.first().copied().unwrap_or(0), op.clone()),
             };
-            let narrowed = narrowed(doc, "filter", &chosen);
-            send(self, chosen.shard, narrowed.as_doc())?;
-            let result = self.done.results.get(&place).map(|d| d.as_doc());
-            if !result.is_some_and(finds_none) {
+            send(self, shard, narrowed.as_doc())?;
+            let again = self.done.results.get(&place).is_some_and(|d| {
+                let gone = found.is_some() && finds_none(d.as_doc());
+                gone || has_code(d, Code::WouldChangeOwningShard)
+            });
+            if !again {
                 return Ok(());
             }
+            self.done.results.remove(&place);
+            self.uncount_errors();
         }
         Err(too_often())
     }
@@ -629,6 +650,29 @@ fn at(place: usize, d: Doc<'_>) -> DocBuf {
     out
 }
 
+/// The document about an operation with another error.
+fn with_error(d: Doc<'_>, error: &Error) -> DocBuf {
+    let mut out = DocBuf::new();
+    for e in d {
+        match e.name() {
+            "code" => out.append("code", error.code().0),
+            "errmsg" => out.append("errmsg", error.message()),
+            _ => out.append_elem(e),
+        };
+    }
+    out
+}
+
+/// Whether an operation has failed.
+fn has_failed(d: &DocBuf) -> bool {
+    !d.as_doc().get("ok").is_some_and(|v| v.truthy())
+}
+
+/// Whether an operation has failed with this code.
+fn has_code(d: &DocBuf, code: Code) -> bool {
+    code_of(d.as_doc()) == Some(code)
+}
+
 /// Whether an operation has matched nothing.
 fn finds_none(d: Doc<'_>) -> bool {
     let n = d.get("n").and_then(|v| v.as_i64_exact());
@@ -642,9 +686,9 @@ fn together(before: Option<DocBuf>, now: Option<DocBuf>) -> Option<DocBuf> {
         (one, other) => return one.or(other),
     };
     // An error is told.
-    let (base, other) = match before.as_doc().get("ok").is_some_and(|v| v.truthy()) {
-        true => (now, before),
-        false => (before, now),
+    let (base, other) = match has_failed(&before) {
+        true => (before, now),
+        false => (now, before),
     };
     let mut out = DocBuf::new();
     for e in base.as_doc() {

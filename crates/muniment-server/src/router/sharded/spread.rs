@@ -207,15 +207,7 @@ impl Outcome {
 
     /// Notes that a statement has failed at the router.
     pub fn fails(&mut self, place: usize, e: &Error) {
-        let mut d = doc! { "code": e.code().0, "errmsg": e.message() };
-        // The times of a shard's reply are no part of the error.
-        let of_reply = ["$clusterTime", "operationTime"];
-        for field in e.extra().as_doc() {
-            if !of_reply.contains(&field.name()) {
-                d.append_elem(field);
-            }
-        }
-        self.error(place, d.as_doc());
+        self.error(place, told(e).as_doc());
     }
 
     /// Whether a statement has failed.
@@ -231,11 +223,7 @@ impl Outcome {
         let mut d = doc! { "index": i32::try_from(place).unwrap_or(i32::MAX) };
         if client::code_of(error) == Some(Code::WouldChangeOwningShard) {
             // An update of one document is moved by the router.
-            d.append("code", Code::InvalidOptions.0);
-            d.append(
-                "errmsg",
-                "Multi-update operations are not allowed when updating the shard key field.",
-            );
+            d.append_all(told(&no_multi()).as_doc());
             self.errors.insert(place, d);
             return;
         }
@@ -285,6 +273,27 @@ impl Outcome {
             w.field("retriedStmtIds", retried);
         }
     }
+}
+
+/// `{code, errmsg, …}`: an error as that of a statement.
+pub fn told(e: &Error) -> DocBuf {
+    let mut d = doc! { "code": e.code().0, "errmsg": e.message() };
+    // The times of a shard's reply are no part of the error.
+    let of_reply = ["$clusterTime", "operationTime"];
+    for field in e.extra().as_doc() {
+        if !of_reply.contains(&field.name()) {
+            d.append_elem(field);
+        }
+    }
+    d
+}
+
+/// 72: an update of many documents would bring some of them to other shards.
+pub fn no_multi() -> Error {
+    Error::new(
+        Code::InvalidOptions,
+        "Multi-update operations are not allowed when updating the shard key field.",
+    )
 }
 
 /// The command without its statements: what the client sent, with the numbers of these statements.

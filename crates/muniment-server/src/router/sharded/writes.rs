@@ -8,7 +8,7 @@
 //! command is retryable and the shard remembers it.
 
 use super::done_ranges::DoneRanges;
-use super::spread::{Done, Outcome, Owned, Statement, StatementIds, Writes, command};
+use super::spread::{Done, Outcome, Owned, Statement, StatementIds, Writes, command, no_multi};
 use super::{
     PRIMARY, Repeats, ask_parts, collation_in, is_stale, one, parsed, reached, relocate, upsert,
 };
@@ -511,10 +511,7 @@ pub fn fits(known: &Known, update: Value<'_>, multi: bool, upsert: bool) -> Fits
         return Fits::No;
     }
     match relocate::may_move(known, update, None) {
-        true => Fits::ChangesKey(Error::new(
-            Code::InvalidOptions,
-            "Multi-update operations are not allowed when updating the shard key field.",
-        )),
+        true => Fits::ChangesKey(no_multi()),
         false => Fits::Yes,
     }
 }
