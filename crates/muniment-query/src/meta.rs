@@ -154,7 +154,7 @@ impl MetaSet {
     }
 
     /// The kinds in the set.
-    pub(crate) fn kinds(self) -> impl Iterator<Item = Meta> {
+    pub fn kinds(self) -> impl Iterator<Item = Meta> {
         KINDS.iter().map(|k| k.0).filter(move |m| self.has(*m))
     }
 

@@ -241,6 +241,30 @@ fn find_and_modify_that_changes_the_key() {
     same(&mut on, &[&insert], &commands);
 }
 
+/// findAndModify that moves its document shows what the search has found out of it.
+#[test]
+fn a_moved_document_shows_its_score() {
+    let (_servers, mut on) = divided_and_alone();
+    let text = "query: {$text: {$search: 'word'}, t: 'word'}, update: {$inc: {k: 40}}";
+    let near = "query: {p: {$near: {$geometry: {type: 'Point', coordinates: [0, 0]}}}}, update: {$inc: {k: 40}}";
+    let commands = [
+        format!("{text}, fields: {{s: {{$meta: 'textScore'}}}}"),
+        format!("{text}, fields: {{k: 1, 's.t': {{$meta: 'textScore'}}}}, new: true"),
+        format!("{near}, fields: {{d: {{$meta: 'geoNearDistance'}}, document: 1, metadata: 1}}"),
+        format!(
+            "{near}, fields: {{at: {{$meta: 'geoNearPoint'}}, d: {{$meta: 'geoNearDistance'}}}}, new: true"
+        ),
+        "query: {n: 1}, update: {$inc: {k: 40}}, fields: {s: {$meta: 'textScore'}}".into(),
+        "query: {n: 1}, update: {$inc: {k: 40}}, fields: {s: {$meta: 'recordId'}, n: 1}".into(),
+    ];
+    let commands = commands.map(|more| format!("{{findAndModify: 'c', {more}}}"));
+    let prepare = [
+        "{createIndexes: 'c', indexes: [{key: {p: '2dsphere'}, name: 'p'}, {key: {t: 'text'}, name: 't'}]}",
+        "{insert: 'c', documents: [{_id: 1, k: 1, n: 1, t: 'word'}, {_id: 2, k: 2, t: 'other', document: 3, p: {type: 'Point', coordinates: [3, 4]}}, {_id: 3, k: 3, p: {type: 'Point', coordinates: [50, 4]}}]}",
+    ];
+    same(&mut on, &prepare, &commands);
+}
+
 /// A document that was invalid before may stay so at the level `moderate`, also where it moves to another shard.
 #[test]
 fn an_invalid_document_moves_at_the_level_moderate() {
@@ -325,6 +349,39 @@ fn filters_that_are_planned_and_constants() {
         &insert,
     ];
     same(&mut on, &prepare, &commands);
+}
+
+/// The router gives the `_id` of a document that an upsert inserts if that is a part of the key.
+#[test]
+fn the_id_of_an_upsert_beside_what_is_planned() {
+    let (_servers, [mut c, _]) = divided_and_alone();
+    run(
+        &mut c,
+        "admin",
+        "{shardCollection: 'd.h', key: {_id: 'hashed'}}",
+    );
+    run(
+        &mut c,
+        "d",
+        "{createIndexes: 'h', indexes: [{key: {p: '2dsphere'}, name: 'p'}, {key: {t: 'text'}, name: 't'}]}",
+    );
+    let filters = [
+        "{$where: 'this.n == 99'}",
+        "{$text: {$search: 'nothing'}}",
+        "{p: {$near: {$geometry: {type: 'Point', coordinates: [50, 50]}}}}",
+    ];
+    for filter in filters {
+        for command in each_way(filter, "{$set: {z: 1}}", ", upsert: true") {
+            let (db, command) = match command.starts_with("{bulkWrite") {
+                true => ("admin", command.replace("d.c", "d.h")),
+                false => ("d", command.replace("'c'", "'h'")),
+            };
+            let before = all(&mut c, "d", "{find: 'h'}").len();
+            run(&mut c, db, &command);
+            let after = all(&mut c, "d", "{find: 'h'}").len();
+            assert_eq!(after, before + 1, "{command}");
+        }
+    }
 }
 
 /// What a pipeline comes to may differ between router and shard. The document is moved then, or stays.

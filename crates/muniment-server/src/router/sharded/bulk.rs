@@ -18,7 +18,7 @@ use crate::router::tables::Known;
 use crate::router::{Router, SetPool};
 use crate::sets::Reply;
 use muniment_op::Interrupt;
-use muniment_query::DocStream;
+use muniment_query::{DocStream, MetaSet};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, number};
 use muniment_wire::client::{check_ok, code_of};
 use std::collections::{BTreeMap, BTreeSet};
@@ -455,6 +455,7 @@ impl<'a> Bulk<'a> {
                 .get_array("arrayFilters")
                 .unwrap_or(Doc::EMPTY),
             constants: op.doc.as_doc().get_doc("constants").unwrap_or(Doc::EMPTY),
+            metadata: MetaSet::NONE,
             id: op.id,
         };
         match relocate::run(cx, router, known, &change, shards)? {

@@ -1,7 +1,7 @@
 //! findAndModify on a sharded collection.
 
 use super::choose::{ATTEMPTS, Wanted, choose, context, executed, narrowed, too_often};
-use super::relocate::{self, Change, Outcome, match_info};
+use super::relocate::{self, Change, Moved, Outcome, match_info};
 use super::upsert::{Upsert, place, with_filter};
 use super::writes::{Fits, fits};
 use super::{ask_shard, collation_in, parsed, reached, to_one};
@@ -12,7 +12,8 @@ use crate::router::relay::back;
 use crate::router::tables::Known;
 use muniment_exec::in_find_and_modify;
 use muniment_op::Interrupt;
-use muniment_query::{Filter, Projection, Update};
+use muniment_query::meta::attach;
+use muniment_query::{Filter, MetaSet, Projection, Update};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 use muniment_wire::client;
 use std::sync::Arc;
@@ -115,7 +116,7 @@ fn changes_key(
     update: Value<'_>,
     shards: &[usize],
 ) -> Result<()> {
-    let change = Change {
+    let mut change = Change {
         wanted: Wanted {
             filter: cx.args.doc("query").unwrap_or(Doc::EMPTY),
             sort: cx.args.doc("sort"),
@@ -126,6 +127,7 @@ fn changes_key(
         update,
         array_filters: cx.args.array("arrayFilters").unwrap_or(Doc::EMPTY),
         constants: Doc::EMPTY,
+        metadata: MetaSet::NONE,
         id: cx
             .args
             .get("stmtId")
@@ -133,6 +135,7 @@ fn changes_key(
             .unwrap_or(0),
     };
     let shown = Shown::of(cx, known, &change)?;
+    change.metadata = shown.metadata;
     for _ in 0..ATTEMPTS {
         cx.op.check()?;
         let moved = relocate::run(cx, router, known, &change, shards);
@@ -150,8 +153,8 @@ fn changes_key(
                      not remembered",
                 ));
             }
-            Outcome::Moved(old, new) => {
-                let value = shown.value(cx, &old, &new)?;
+            Outcome::Moved(moved) => {
+                let value = shown.value(cx, &moved)?;
                 let done = doc! { "n": 1, "updatedExisting": true };
                 cx.reply.field("lastErrorObject", done);
                 cx.reply.field("value", value.as_doc());
@@ -181,6 +184,8 @@ struct Shown {
     /// With the command's filter, and whether its update names the element of an array that it finds.
     fields: Option<(Projection, Filter, bool)>,
     new: bool,
+    /// What the projection shows of the search.
+    metadata: MetaSet,
 }
 
 impl Shown {
@@ -191,7 +196,11 @@ impl Shown {
     fn of(cx: &CommandContext<'_>, known: &Known, change: &Change<'_>) -> Result<Shown> {
         let new = cx.args.bool("new", false);
         let Some(fields) = cx.args.doc("fields").filter(|d| !d.is_empty()) else {
-            return Ok(Shown { fields: None, new });
+            return Ok(Shown {
+                fields: None,
+                new,
+                metadata: MetaSet::NONE,
+            });
         };
         let variables = change.wanted.variables.unwrap_or(Doc::EMPTY);
         let ctx = context(cx, known, change.wanted.collation, variables)?;
@@ -202,12 +211,13 @@ impl Shown {
         Ok(Shown {
             fields: Some((projection, filter, update.needs_match_info())),
             new,
+            metadata: ctx.metadata.asked(),
         })
     }
 
     /// The document as it was or as it is, with the fields that are asked for.
-    fn value(&self, cx: &CommandContext<'_>, old: &DocBuf, new: &DocBuf) -> Result<DocBuf> {
-        let document = if self.new { new } else { old };
+    fn value(&self, cx: &CommandContext<'_>, moved: &Moved) -> Result<DocBuf> {
+        let document = if self.new { &moved.new } else { &moved.old };
         let Some((projection, filter, of_update)) = &self.fields else {
             return Ok(document.clone());
         };
@@ -215,12 +225,15 @@ impl Shown {
         if projection.needs_match_info() {
             info = match_info(cx, filter, document.as_doc())?;
             if info.is_none() && *of_update {
-                info = match_info(cx, filter, old.as_doc())?;
+                info = match_info(cx, filter, moved.old.as_doc())?;
             }
         }
+        let found = self.metadata.kinds();
+        let found = found.filter_map(|m| Some((m, moved.metadata.as_doc().get(m.name())?)));
+        let with = attach(document.as_doc(), &found.collect::<Vec<_>>());
         let (mut out, info) = (Vec::new(), info.unwrap_or_default());
         projection
-            .apply(document.as_doc(), info, &mut out, cx.op.work())
+            .apply(Doc::new(&with), info, &mut out, cx.op.work())
             .map_err(|e| in_find_and_modify(e.while_executing()))?;
         Ok(Doc::new(&out).to_buf())
     }

@@ -15,6 +15,7 @@ use crate::router::Router;
 use crate::router::forward::Beside;
 use crate::router::tables::Known;
 use muniment_op::Interrupt;
+use muniment_query::MetaSet;
 use muniment_value::{Doc, DocBuf, Result, Value};
 
 /// Runs a statement of update or delete on one of these shards.
@@ -48,6 +49,7 @@ pub fn write(
             update,
             array_filters: d.get_array("arrayFilters").unwrap_or(Doc::EMPTY),
             constants: d.get_doc("c").unwrap_or(Doc::EMPTY),
+            metadata: MetaSet::NONE,
             id: statement.id,
         };
         return changed(cx, router, known, &change, (&body, d), shards);

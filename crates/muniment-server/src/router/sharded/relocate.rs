@@ -16,7 +16,7 @@ use crate::router::over_shards::coordinate;
 use crate::router::tables::Known;
 use muniment_exec::with_constants;
 use muniment_op::{Interrupt, sleep_until};
-use muniment_query::{Filter, MatchInfo, Update};
+use muniment_query::{Filter, MatchInfo, MetaSet, Update};
 use muniment_shard::KeyField;
 use muniment_storage::{NOBODY, SessionKey};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, array, doc};
@@ -37,6 +37,8 @@ pub struct Change<'c> {
     pub array_filters: Doc<'c>,
     /// The constants of a pipeline; empty for none.
     pub constants: Doc<'c>,
+    /// What is to be told of a document that is moved.
+    pub metadata: MetaSet,
     /// The number of the statement.
     pub id: i64,
 }
@@ -47,10 +49,20 @@ pub enum Outcome {
     None,
     /// The document stays where it is: the shard can change it.
     Stays(Chosen),
-    /// It was moved: the document as it was and as it is.
-    Moved(DocBuf, DocBuf),
+    /// It was moved.
+    Moved(Moved),
     /// The statement was sent before, and has moved its document then.
     Before,
+}
+
+/// A document that was moved.
+pub struct Moved {
+    /// As it was.
+    pub old: DocBuf,
+    /// As it is.
+    pub new: DocBuf,
+    /// What the search has found out of it, by the names of [`Change::metadata`].
+    pub metadata: DocBuf,
 }
 
 /// Whether an update may change the shard key of its document, or one that the collection had not long ago: then the
@@ -125,7 +137,7 @@ pub fn run(
         }
         let number = number_after(router).saturating_add(attempt as i64);
         match moved(cx, router, (known, change), &chosen, (&own, number)) {
-            Ok(Done::Moved(old, new)) => return Ok(Outcome::Moved(old, new)),
+            Ok(Done::Moved(moved)) => return Ok(Outcome::Moved(moved)),
             Ok(Done::Before) => return Ok(Outcome::Before),
             Ok(Done::Changed) => {}
             Err(e) if !cx.generic.in_transaction() && is_passing(cx, &e) => {
@@ -221,8 +233,8 @@ fn is_passing(cx: &CommandContext<'_>, e: &Error) -> bool {
 
 /// What became of a transaction.
 enum Done {
-    /// It was committed: the document as it was and as it is.
-    Moved(DocBuf, DocBuf),
+    /// It was committed.
+    Moved(Moved),
     /// The document does not match any more.
     Changed,
     /// The statement was sent before, and that was committed.
@@ -244,8 +256,8 @@ fn moved(
         own,
         begun: Vec::new(),
     };
-    let done = transaction.moves(change, chosen).map(|both| match both {
-        Some((old, new)) => Done::Moved(old, new),
+    let done = transaction.moves(change, chosen).map(|moved| match moved {
+        Some(moved) => Done::Moved(moved),
         None => Done::Changed,
     });
     if cx.generic.in_transaction() {
@@ -261,7 +273,7 @@ fn moved(
         other => other,
     };
     match done {
-        Ok(Done::Moved(old, new)) => transaction.commit().map(|()| Done::Moved(old, new)),
+        Ok(Done::Moved(moved)) => transaction.commit().map(|()| Done::Moved(moved)),
         other => {
             transaction.abort();
             other
@@ -280,15 +292,28 @@ struct Transaction<'t, 'c> {
 }
 
 impl Transaction<'_, '_> {
-    fn moves(&mut self, change: &Change<'_>, chosen: &Chosen) -> Result<Option<(DocBuf, DocBuf)>> {
+    fn moves(&mut self, change: &Change<'_>, chosen: &Chosen) -> Result<Option<Moved>> {
         let name = self.known.name();
         let filter = doc! { "$and": array![change.wanted.filter, &chosen.names] };
         let mut remove = doc! { "findAndModify": name, "query": filter, "remove": true };
         remove.append_some("collation", change.wanted.collation);
         remove.append_some("let", change.wanted.variables);
+        if !change.metadata.is_empty() {
+            let mut metadata = DocBuf::new();
+            for kind in change.metadata.kinds() {
+                metadata.append(kind.name(), doc! { "$meta": kind.name() });
+            }
+            let fields = doc! { "_id": 0, "document": "$$ROOT", "metadata": metadata };
+            remove.append("fields", fields);
+        }
         let removed = self.send(chosen.shard, remove)?;
-        let Some(old) = removed.as_doc().get_doc("value").map(|d| d.to_buf()) else {
+        let Some(value) = removed.as_doc().get_doc("value") else {
             return Ok(None);
+        };
+        let part = |name: &str| value.get_doc(name).unwrap_or(Doc::EMPTY).to_buf();
+        let (old, metadata) = match change.metadata.is_empty() {
+            true => (value.to_buf(), DocBuf::new()),
+            false => (part("document"), part("metadata")),
         };
         let new =
             changed(self.cx, self.known, change, old.as_doc())?.unwrap_or_else(|| old.clone());
@@ -309,7 +334,7 @@ impl Transaction<'_, '_> {
             .get_array("writeErrors")
             .unwrap_or(Doc::EMPTY);
         match errors.values().next().and_then(|v| v.as_doc()) {
-            None => Ok(Some((old, new))),
+            None => Ok(Some(Moved { old, new, metadata })),
             Some(e) => {
                 let code = client::code_of(e).unwrap_or(Code::UnknownError);
                 let mut extra = DocBuf::new();
