@@ -34,7 +34,7 @@ mod view;
 pub use changes::{EventTokens, check_parts, check_watched, mark_before, read_token, stages_of};
 pub use cursor::{
     BatchEnd, BatchLimits, Cursor, CursorInfo, CursorManager, CursorMetrics, CursorOwner,
-    GetMoreRequest, KillResult, Tail, opens_change_stream,
+    GetMoreRequest, KillResult, Tail, find_context, opens_change_stream,
 };
 pub use database::{Database, Figures};
 pub use moved_databases::check_database;

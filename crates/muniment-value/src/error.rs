@@ -153,6 +153,16 @@ impl Error {
         }
     }
 
+    /// The error of another server's command before [`Error::executing_context`] has put `prefix` before its message.
+    #[must_use]
+    pub fn before_executing_context(mut self, prefix: &str) -> Error {
+        if let Some(message) = self.0.message.strip_prefix(prefix) {
+            self.0.message = message.to_string();
+            self.0.phase = Phase::Executing;
+        }
+        self
+    }
+
     /// Marks this as an error of evaluating a constant.
     #[must_use]
     pub fn while_optimizing(mut self) -> Error {

@@ -220,6 +220,8 @@ fn find_and_modify_that_changes_the_key() {
         "query: {n: 55}, update: {$bad: {k: 40}}",
         "query: {n: 55}, update: {$bad: {k: 40}}, upsert: true",
         "query: {n: 55}, update: {$inc: {k: 40}, $set: {'q.$[x]': 1}}, arrayFilters: [{y: 1}]",
+        "query: {n: 55}, update: {$set: {'n.b': 1, k: 1}}, upsert: true",
+        "query: {n: 5}, update: {$inc: {k: 40, g: 1}}",
         "query: {n: 55}, update: {$inc: {k: 40}}, hint: 'none'",
         "query: {n: 55}, update: {$inc: {k: 40}}, hint: {none: 1}, upsert: true",
         "query: {n: 55}, update: [{$set: {k: '$$v'}}]",
@@ -263,6 +265,44 @@ fn a_moved_document_shows_its_score() {
         "{insert: 'c', documents: [{_id: 1, k: 1, n: 1, t: 'word'}, {_id: 2, k: 2, t: 'other', document: 3, p: {type: 'Point', coordinates: [3, 4]}}, {_id: 3, k: 3, p: {type: 'Point', coordinates: [50, 4]}}]}",
     ];
     same(&mut on, &prepare, &commands);
+}
+
+/// An error that comes out while a document is looked for is told as by the server that would have looked for it.
+#[test]
+fn errors_of_looking_for_a_document() {
+    let (_servers, mut on) = divided_and_alone();
+    let mut commands = Vec::new();
+    for (filter, more) in [
+        ("{$expr: {$gt: [{$size: '$none'}, 3]}}", ""),
+        ("{x: {$nope: 1}}", ""),
+        ("{$expr: '$$nope'}", ""),
+        ("{$expr: {$divide: [1, 0]}}", ""),
+        ("{$where: 'throw 5'}", ""),
+        ("{$where: 'return nope()'}", ", upsert: true"),
+        ("{$text: {$search: 'word'}}", ""),
+        ("{p: {$near: [0, 0]}}", ""),
+        ("{p: {$near: [0, 0]}, $or: [{p: {$near: [0, 0]}}]}", ""),
+        ("{n: 1}", ", hint: 'none'"),
+        ("{n: 1}", ", sort: {n: 7}"),
+        ("{n: 1}", ", sort: {n: {$meta: 'textScore'}}"),
+        ("{n: 1}", ", collation: {locale: 'none'}"),
+    ] {
+        commands.extend(each_way(filter, "{$inc: {z: 1}}", more));
+        commands.extend(each_way(filter, "{$inc: {k: 40}}", more));
+        if more.is_empty() {
+            commands.push(format!(
+                "{{delete: 'c', deletes: [{{q: {filter}, limit: 1}}]}}"
+            ));
+            commands.push(format!(
+                "{{findAndModify: 'c', query: {filter}, remove: true}}"
+            ));
+        }
+    }
+    let docs: String = (0..12)
+        .map(|i| format!("{{_id: {i}, k: {}, n: {i}}},", i * 8))
+        .collect();
+    let insert = format!("{{insert: 'c', documents: [{docs}]}}");
+    same(&mut on, &[&insert], &commands);
 }
 
 /// A document that was invalid before may stay so at the level `moderate`, also where it moves to another shard.

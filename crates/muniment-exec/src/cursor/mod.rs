@@ -225,13 +225,16 @@ pub(crate) enum Opener {
     Other,
 }
 
+/// MongoDB's prefix for an error of a find while documents are processed, in its first batch.
+pub fn find_context(namespace: &str) -> String {
+    format!("Executor error during find command: {namespace} :: caused by :: ")
+}
+
 impl Opener {
     /// MongoDB's prefix for an error in the first batch.
     pub(crate) fn context(self, namespace: &str) -> String {
         match self {
-            Opener::Find => {
-                format!("Executor error during find command: {namespace} :: caused by :: ")
-            }
+            Opener::Find => find_context(namespace),
             Opener::Aggregate => "PlanExecutor error during aggregation :: caused by :: ".into(),
             Opener::Other => String::new(),
         }

@@ -8,6 +8,7 @@ use crate::router::forward::{Beside, Part};
 use crate::router::tables::Known;
 use crate::sets::Reply;
 use bytes::Bytes;
+use muniment_exec::find_context;
 use muniment_query::split::{FindParts, split_find};
 use muniment_query::{Clocks, QueryContext};
 use muniment_value::collation::has_text;
@@ -163,7 +164,9 @@ pub fn choose(
         limit: 0,
     };
     let split = split_find(&parts, &ctx)?;
-    let replies = ask_each(cx, router, known, shards, find.as_doc(), split.sort_key)?;
+    let replies = ask_each(cx, router, known, shards, find.as_doc(), split.sort_key);
+    // The client knows of no find.
+    let replies = replies.map_err(|e| e.before_executing_context(&find_context(known.ns())))?;
     let mut first: Option<(Bytes, Chosen)> = None;
     for (reply, shard) in replies.iter().zip(shards) {
         let cursor = reply.body.as_doc().get_doc("cursor").unwrap_or(Doc::EMPTY);

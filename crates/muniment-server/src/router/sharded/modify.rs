@@ -68,7 +68,8 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> 
     };
     for _ in 0..ATTEMPTS {
         cx.op.check()?;
-        let Some(chosen) = choose(cx, router, known, &wanted, &shards)? else {
+        let chosen = choose(cx, router, known, &wanted, &shards);
+        let Some(chosen) = chosen.map_err(in_find_and_modify)? else {
             if !upsert {
                 // The shard says what it comes to if there is none.
                 return to_one(cx, router, known, shards.first().copied().unwrap_or(0));
@@ -102,7 +103,7 @@ fn inserts(cx: &mut CommandContext<'_>, router: &Router, known: &Known) -> Resul
         constants: Doc::EMPTY,
         collation: collation_in(cx.request.body),
     };
-    let (shard, filter) = place(cx, known, &statement)?;
+    let (shard, filter) = place(cx, known, &statement).map_err(in_find_and_modify)?;
     let body = with_filter(cx.request.body, "query", filter);
     let reply = ask_shard(cx, router, (known, shard), body.as_doc(), Beside::Nothing)?;
     back(cx, router, &Arc::clone(known.set(shard)?), &reply)

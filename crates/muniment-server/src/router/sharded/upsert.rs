@@ -8,7 +8,7 @@ use crate::context::CommandContext;
 use crate::router::tables::Known;
 use muniment_exec::with_constants;
 use muniment_query::{Filter, Update};
-use muniment_value::{Doc, DocBuf, Result, Value, array, doc, new_object_id};
+use muniment_value::{Doc, DocBuf, Error, Result, Value, array, doc, new_object_id};
 
 /// The statement of an upsert.
 pub struct Upsert<'u> {
@@ -40,7 +40,9 @@ pub fn place(
     let filter = Filter::parse_query(upsert.filter, &ctx)?;
     let update = Update::parse(upsert.update, upsert.array_filters, &ctx)?;
     let mut made = Vec::new();
-    update.upsert(&filter, &mut made, cx.op.work())?;
+    update
+        .upsert(&filter, &mut made, cx.op.work())
+        .map_err(Error::while_executing)?;
     let document = Doc::new(&made);
     let by_id = known.key.fields().iter().any(|f| f.path.as_str() == "_id");
     if !by_id || document.get("_id").is_some() {
