@@ -376,6 +376,19 @@ fn filters_that_are_planned_and_constants() {
             "{{bulkWrite: 1, nsInfo: [{{ns: 'd.c'}}], ops: [{{update: 0, filter: {{n: {}}}, updateMods: {set}, constants: {constants}, upsert: {upsert}}}], {variables}}}", n + 1
         ));
     }
+    // Constants are values, and stand in filters too.
+    for (change, id) in [
+        ("{$set: {w: '$$c'}}", 0),
+        ("{$set: {k: {$add: ['$k', 40]}, w: '$$c'}}", 1),
+    ] {
+        commands.push(format!(
+            "{{update: 'c', updates: [{{q: {{$expr: {{$eq: ['$_id', '$$id']}}}}, u: [{change}], c: {{c: '$n', id: {id}}}}}]}}"
+        ));
+        commands.push(format!(
+            "{{bulkWrite: 1, nsInfo: [{{ns: 'd.c'}}], ops: [{{update: 0, filter: {{$expr: {{$eq: ['$_id', '$$id']}}}}, updateMods: [{change}], constants: {{c: '$n', id: {}}}}}]}}",
+            id + 2
+        ));
+    }
     let docs: String = (0..8)
         .map(|i| {
             format!("{{_id: {i}, k: {}, n: {i}, t: '{}', items: [1, 2, 3], p: {{type: 'Point', coordinates: [{i}, {i}]}}}},", i * 5, if i == 4 { "word" } else { "other" })

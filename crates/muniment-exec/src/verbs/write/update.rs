@@ -7,8 +7,7 @@ use crate::timeseries::TimeSeries;
 use crate::verbs::write::change::Change;
 use crate::verbs::write::change::Write;
 use muniment_query::{Clocks, QueryContext, Update};
-use muniment_value::DocBuf;
-use muniment_value::{Collation, Doc, Error, Result, Value};
+use muniment_value::{Collation, Doc, DocBuf, Error, Result, Value, doc};
 use std::sync::Arc;
 
 /// One element of `update.updates`.
@@ -116,12 +115,16 @@ impl<'a> UpdateStatement<'a> {
     }
 }
 
-/// The `let` variables with a pipeline update's constants.
+/// The `let` variables with a pipeline update's constants. These are values and no expressions, and hide variables of the
+/// same name.
 pub fn with_constants(let_: Doc<'_>, constants: Doc<'_>) -> DocBuf {
-    // The first value of a name counts, so the constants come first: a constant hides a variable of
-    // the same name.
-    let mut all = constants.to_buf();
-    all.append_all(let_);
+    let mut all = DocBuf::new();
+    for e in constants {
+        all.append(e.name(), doc! { "$literal": e.value() });
+    }
+    for e in let_.iter().filter(|e| constants.get(e.name()).is_none()) {
+        all.append_elem(e);
+    }
     all
 }
 

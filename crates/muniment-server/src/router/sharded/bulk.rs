@@ -17,6 +17,7 @@ use crate::router::place::{OF_CONFIG, set_of};
 use crate::router::tables::Known;
 use crate::router::{Router, SetPool};
 use crate::sets::Reply;
+use muniment_exec::with_constants;
 use muniment_op::Interrupt;
 use muniment_query::{DocStream, MetaSet};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, number};
@@ -454,7 +455,6 @@ impl<'a> Bulk<'a> {
                 .as_doc()
                 .get_array("arrayFilters")
                 .unwrap_or(Doc::EMPTY),
-            constants: op.doc.as_doc().get_doc("constants").unwrap_or(Doc::EMPTY),
             metadata: MetaSet::NONE,
             id: op.id,
         };
@@ -503,12 +503,12 @@ impl<'a> Bulk<'a> {
     ) -> Result<()> {
         let doc = self.ops.get(place).ok_or_else(lost)?.doc.as_doc().to_buf();
         let doc = doc.as_doc();
+        let variables = variables(cx, doc);
         let upsert = Upsert {
             filter: doc.get_doc("filter").unwrap_or(Doc::EMPTY),
             update: doc.get("updateMods").unwrap_or(Value::Null),
             array_filters: doc.get_array("arrayFilters").unwrap_or(Doc::EMPTY),
-            variables: cx.args.doc("let").unwrap_or(Doc::EMPTY),
-            constants: doc.get_doc("constants").unwrap_or(Doc::EMPTY),
+            variables: variables.as_doc(),
             collation: collation_in(doc),
         };
         let (shard, filter) = place_upsert(cx, known, &upsert)?;
@@ -540,12 +540,13 @@ impl<'a> Bulk<'a> {
         if let Some(shard) = executed(cx, router, &known, shards, id)? {
             return send(self, shard, doc);
         }
+        let variables = variables(cx, doc);
         let wanted = Wanted {
             filter: doc.get_doc("filter").unwrap_or(Doc::EMPTY),
             sort: doc.get_doc("sort"),
             hint: doc.get("hint"),
             collation: collation_in(doc),
-            variables: cx.args.doc("let"),
+            variables: variables.as_doc(),
         };
         let update = doc
             .get("updateMods")
@@ -593,6 +594,12 @@ fn with_id(op: Doc<'_>) -> Owned<'_> {
         };
     }
     Owned::Made(made)
+}
+
+/// The variables of an operation.
+fn variables(cx: &CommandContext<'_>, op: Doc<'_>) -> DocBuf {
+    let constants = op.get_doc("constants").unwrap_or(Doc::EMPTY);
+    with_constants(cx.args.doc("let").unwrap_or(Doc::EMPTY), constants)
 }
 
 /// The command without its operations.

@@ -39,8 +39,15 @@ pub struct Wanted<'w> {
     pub hint: Option<Value<'w>>,
     /// The statement's collation.
     pub collation: Option<Doc<'w>>,
-    /// The command's `let`.
-    pub variables: Option<Doc<'w>>,
+    /// The command's `let`, with the constants of a pipeline; empty for none.
+    pub variables: Doc<'w>,
+}
+
+impl<'w> Wanted<'w> {
+    /// The field `let` of a command that looks for it.
+    pub fn let_(&self) -> Option<Doc<'w>> {
+        Some(self.variables).filter(|d| !d.is_empty())
+    }
 }
 
 /// 112: the documents that were found were changed each time before they were written to.
@@ -145,18 +152,13 @@ pub fn choose(
     find.append_some("sort", wanted.sort);
     find.append_some("hint", wanted.hint);
     find.append_some("collation", wanted.collation);
-    find.append_some("let", wanted.variables);
+    find.append_some("let", wanted.let_());
     // A sort need not keep more than one document.
     let most = wanted.sort.map_or("batchSize", |_| "limit");
     find.append(most, 1);
     find.append("singleBatch", true);
     let find = with_terms(cx, find);
-    let ctx = context(
-        cx,
-        known,
-        wanted.collation,
-        wanted.variables.unwrap_or(Doc::EMPTY),
-    )?;
+    let ctx = context(cx, known, wanted.collation, wanted.variables)?;
     let parts = FindParts {
         filter: wanted.filter,
         sort: wanted.sort.unwrap_or(Doc::EMPTY),

@@ -64,7 +64,7 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) -> 
         sort: cx.args.doc("sort"),
         hint: cx.args.get("hint"),
         collation,
-        variables: cx.args.doc("let"),
+        variables: cx.args.doc("let").unwrap_or(Doc::EMPTY),
     };
     for _ in 0..ATTEMPTS {
         cx.op.check()?;
@@ -100,7 +100,6 @@ fn inserts(cx: &mut CommandContext<'_>, router: &Router, known: &Known) -> Resul
         update: cx.args.get("update").unwrap_or(Value::Null),
         array_filters: cx.args.array("arrayFilters").unwrap_or(Doc::EMPTY),
         variables: cx.args.doc("let").unwrap_or(Doc::EMPTY),
-        constants: Doc::EMPTY,
         collation: collation_in(cx.request.body),
     };
     let (shard, filter) = place(cx, known, &statement).map_err(in_find_and_modify)?;
@@ -123,11 +122,10 @@ fn changes_key(
             sort: cx.args.doc("sort"),
             hint: cx.args.get("hint"),
             collation: collation_in(cx.request.body),
-            variables: cx.args.doc("let"),
+            variables: cx.args.doc("let").unwrap_or(Doc::EMPTY),
         },
         update,
         array_filters: cx.args.array("arrayFilters").unwrap_or(Doc::EMPTY),
-        constants: Doc::EMPTY,
         metadata: MetaSet::NONE,
         id: cx
             .args
@@ -203,8 +201,7 @@ impl Shown {
                 metadata: MetaSet::NONE,
             });
         };
-        let variables = change.wanted.variables.unwrap_or(Doc::EMPTY);
-        let ctx = context(cx, known, change.wanted.collation, variables)?;
+        let ctx = context(cx, known, change.wanted.collation, change.wanted.variables)?;
         let update = Update::parse(change.update, change.array_filters, &ctx)?;
         let filter = Filter::parse_query(change.wanted.filter, &ctx)?;
         let ctx = ctx.with_metadata(filter.metadata());

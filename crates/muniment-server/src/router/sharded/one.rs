@@ -14,6 +14,7 @@ use crate::context::CommandContext;
 use crate::router::Router;
 use crate::router::forward::Beside;
 use crate::router::tables::Known;
+use muniment_exec::with_constants;
 use muniment_op::Interrupt;
 use muniment_query::MetaSet;
 use muniment_value::{Doc, DocBuf, Result, Value};
@@ -35,12 +36,13 @@ pub fn write(
     if let Some(shard) = executed(cx, router, known, shards, statement.id)? {
         return send(cx, router, known, shard, body.as_doc(), d, writes);
     }
+    let variables = variables(cx, d);
     let wanted = Wanted {
         filter: d.get_doc("q").unwrap_or(Doc::EMPTY),
         sort: d.get_doc("sort"),
         hint: d.get("hint"),
         collation: collation_in(d),
-        variables: cx.request.body.get_doc("let"),
+        variables: variables.as_doc(),
     };
     let update = d.get("u").unwrap_or(Value::Null);
     if writes == Writes::Updates && relocate::may_move(known, update, None) {
@@ -48,7 +50,6 @@ pub fn write(
             wanted,
             update,
             array_filters: d.get_array("arrayFilters").unwrap_or(Doc::EMPTY),
-            constants: d.get_doc("c").unwrap_or(Doc::EMPTY),
             metadata: MetaSet::NONE,
             id: statement.id,
         };
@@ -138,12 +139,12 @@ pub fn upsert(
     statement: Doc<'_>,
     body: &DocBuf,
 ) -> Result<Done> {
+    let variables = variables(cx, statement);
     let upsert = Upsert {
         filter: statement.get_doc("q").unwrap_or(Doc::EMPTY),
         update: statement.get("u").unwrap_or(Value::Null),
         array_filters: statement.get_array("arrayFilters").unwrap_or(Doc::EMPTY),
-        variables: cx.args.doc("let").unwrap_or(Doc::EMPTY),
-        constants: statement.get_doc("c").unwrap_or(Doc::EMPTY),
+        variables: variables.as_doc(),
         collation: collation_in(statement),
     };
     let (shard, filter) = upsert::place(cx, known, &upsert)?;
@@ -157,6 +158,12 @@ pub fn upsert(
         statement.as_doc(),
         writes,
     )
+}
+
+/// The variables of a statement.
+fn variables(cx: &CommandContext<'_>, statement: Doc<'_>) -> DocBuf {
+    let constants = statement.get_doc("c").unwrap_or(Doc::EMPTY);
+    with_constants(cx.args.doc("let").unwrap_or(Doc::EMPTY), constants)
 }
 
 fn send(

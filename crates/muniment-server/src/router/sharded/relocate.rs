@@ -14,7 +14,6 @@ use crate::router::Router;
 use crate::router::forward::{Beside, lsid};
 use crate::router::over_shards::coordinate;
 use crate::router::tables::Known;
-use muniment_exec::with_constants;
 use muniment_op::{Interrupt, sleep_until};
 use muniment_query::{Filter, MatchInfo, MetaSet, Update};
 use muniment_shard::KeyField;
@@ -35,8 +34,6 @@ pub struct Change<'c> {
     pub update: Value<'c>,
     /// `arrayFilters`; empty for none.
     pub array_filters: Doc<'c>,
-    /// The constants of a pipeline; empty for none.
-    pub constants: Doc<'c>,
     /// What is to be told of a document that is moved.
     pub metadata: MetaSet,
     /// The number of the statement.
@@ -169,15 +166,12 @@ fn changed(
     change: &Change<'_>,
     old: Doc<'_>,
 ) -> Result<Option<DocBuf>> {
-    let variables = with_constants(
-        change.wanted.variables.unwrap_or(Doc::EMPTY),
-        change.constants,
-    );
-    let ctx = context(cx, known, change.wanted.collation, variables.as_doc())?;
+    let wanted = &change.wanted;
+    let ctx = context(cx, known, wanted.collation, wanted.variables)?;
     let update = Update::parse(change.update, change.array_filters, &ctx)?
         .keep_empty_timestamps(cx.args.bool(KEEPS_EMPTY, false));
     let info = match update.needs_match_info() {
-        true => match_info(cx, &Filter::parse_query(change.wanted.filter, &ctx)?, old)?,
+        true => match_info(cx, &Filter::parse_query(wanted.filter, &ctx)?, old)?,
         false => None,
     };
     let info = info.unwrap_or_default();
@@ -297,7 +291,7 @@ impl Transaction<'_, '_> {
         let filter = doc! { "$and": array![change.wanted.filter, &chosen.names] };
         let mut remove = doc! { "findAndModify": name, "query": filter, "remove": true };
         remove.append_some("collation", change.wanted.collation);
-        remove.append_some("let", change.wanted.variables);
+        remove.append_some("let", change.wanted.let_());
         if !change.metadata.is_empty() {
             let mut metadata = DocBuf::new();
             for kind in change.metadata.kinds() {

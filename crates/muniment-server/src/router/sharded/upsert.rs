@@ -6,7 +6,6 @@
 use super::choose::context;
 use crate::context::CommandContext;
 use crate::router::tables::Known;
-use muniment_exec::with_constants;
 use muniment_query::{Filter, Update};
 use muniment_value::{Doc, DocBuf, Error, Result, Value, array, doc, new_object_id};
 
@@ -18,10 +17,8 @@ pub struct Upsert<'u> {
     pub update: Value<'u>,
     /// `arrayFilters`; empty for none.
     pub array_filters: Doc<'u>,
-    /// The command's `let`; empty for none.
+    /// The command's `let`, with the constants of a pipeline; empty for none.
     pub variables: Doc<'u>,
-    /// The constants of a pipeline; empty for none.
-    pub constants: Doc<'u>,
     /// The statement's collation.
     pub collation: Option<Doc<'u>>,
 }
@@ -35,8 +32,7 @@ pub fn place(
     known: &Known,
     upsert: &Upsert<'_>,
 ) -> Result<(usize, DocBuf)> {
-    let variables = with_constants(upsert.variables, upsert.constants);
-    let ctx = context(cx, known, upsert.collation, variables.as_doc())?;
+    let ctx = context(cx, known, upsert.collation, upsert.variables)?;
     let filter = Filter::parse_query(upsert.filter, &ctx)?;
     let update = Update::parse(upsert.update, upsert.array_filters, &ctx)?;
     let mut made = Vec::new();
