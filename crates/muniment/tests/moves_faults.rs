@@ -356,14 +356,20 @@ fn a_primary_changes_at_a_step() {
     }
 }
 
-/// A router has the configuration forget a collection, and ends before it tells the shards. What the other shard has left
-/// of it is dropped when the collection is divided anew, and when it is dropped.
+/// A router has the configuration forget a collection, and ends before that is decided, or before it tells the shards. What
+/// the other shard has left of it is dropped when the collection is divided anew, and nothing is left of it anywhere when
+/// it is dropped.
 #[test]
 fn a_router_ends_while_it_untracks() {
     let mut cluster = hasty_cluster(2, 1, 2);
     let mut c = cluster.routers[1].connect();
     run(&mut c, "admin", "{enableSharding: 'd', primaryShard: 's0'}");
-    for name in ["again", "gone"] {
+    let cases = [
+        ("again", "afterUntrack"),
+        ("gone", "afterUntrack"),
+        ("gone", "duringUntrack"),
+    ];
+    for (name, step) in cases {
         run(
             &mut c,
             "d",
@@ -376,9 +382,7 @@ fn a_router_ends_while_it_untracks() {
         );
         assert_eq!(names(&cluster, 1), [name]);
         let home = format!("{{moveCollection: 'd.{name}', toShard: 's0'}}");
-        let moved = stopped(&cluster, "afterUntrack", move |c| {
-            c.command("admin", &shell(&home))
-        });
+        let moved = stopped(&cluster, step, move |c| c.command("admin", &shell(&home)));
         cluster.routers[0].kill9();
         assert!(moved.join().unwrap().is_err());
         assert_eq!(names(&cluster, 1), [name]);
@@ -394,7 +398,7 @@ fn a_router_ends_while_it_untracks() {
         }
         run(&mut c, "d", &format!("{{drop: '{name}'}}"));
         for shard in 0..2 {
-            assert!(names(&cluster, shard).is_empty(), "{name}");
+            assert!(names(&cluster, shard).is_empty(), "{name}, {step}");
         }
         cluster.routers[0].start_again();
     }

@@ -20,8 +20,9 @@ use std::sync::atomic::Ordering::SeqCst;
 ///   another name, it takes the place of the one with this name. With `options`, it is made if it is not there. `home` says
 ///   that this shard holds the database. A range that moves goes on doing so, unless the version is newer or `move` names
 ///   the move; `right`, the time of the router's right to change the collection, must not be older than that of the move.
-/// - `{_shardPlace, uuid, ends: <timestamp>, drops, idle}`: the generation of that time has ended here. The collection
-///   is dropped, or is not sharded any more. With `idle`, only if the shard owns nothing of it.
+/// - `{_shardPlace, uuid, ends: <timestamp>, drops, certain, idle}`: the generation of that time has ended here. The
+///   collection is dropped, or is not sharded any more. One that the shard was told to keep (`stays`) is dropped only if
+///   that is `certain`. With `idle`, only if the shard owns nothing of it.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "_shardPlace",
     doc: "Internal: a router tells a shard what it owns of a collection",
@@ -37,6 +38,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
         opt("right", Types::TIMESTAMP),
         opt("ends", Types::TIMESTAMP),
         opt("drops", Types::BOOL),
+        opt("certain", Types::BOOL),
         opt("idle", Types::BOOL),
         opt("home", Types::BOOL),
     ],
@@ -127,7 +129,8 @@ fn end(cx: &CommandContext<'_>, collection: &Arc<Collection>, at: Timestamp) -> 
     {
         return Ok(());
     }
-    let stays = placement.stays && placement.timestamp == at;
+    // A router that was about to have the collection stay may have ended before it came to that.
+    let stays = placement.stays && placement.timestamp == at && !cx.args.bool("certain", false);
     if reserved || (drops && !stays) {
         store.drop_collection(cx.ns(), &**cx.op)?;
         let cursors = &cx.engine().cursors;

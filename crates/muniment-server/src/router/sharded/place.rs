@@ -390,7 +390,28 @@ pub fn tell_streams(
     drop(told);
 }
 
-/// Tells a shard that a generation of a collection has ended. With `drops`, the collection goes with it.
+/// What becomes of a collection on a shard when its generation has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// It stays.
+    Stays,
+    /// It is dropped, unless the shard was told that it is to stay: this router did not see how the generation ended.
+    Goes,
+    /// It is dropped: the configuration has decided that.
+    Dropped,
+}
+
+impl Left {
+    /// Where it is not to stay, it goes.
+    pub fn staying(stays: bool) -> Left {
+        match stays {
+            true => Left::Stays,
+            false => Left::Goes,
+        }
+    }
+}
+
+/// Tells a shard that a generation of a collection has ended, and what becomes of the collection.
 ///
 /// # Errors
 /// The shard's.
@@ -400,11 +421,12 @@ pub fn end(
     set: &SetPool,
     ns: &str,
     of: (&[u8; 16], Timestamp),
-    drops: bool,
+    left: Left,
 ) -> Result<()> {
     let (db, name) = ns.split_once('.').unwrap_or_default();
     let place = doc! {
-        "_shardPlace": name, "uuid": uuid_value(of.0), "ends": of.1.to_value(), "drops": drops,
+        "_shardPlace": name, "uuid": uuid_value(of.0), "ends": of.1.to_value(), "drops": left != Left::Stays,
+        "certain": left == Left::Dropped,
         "writeConcern": doc! { "w": "majority" },
     };
     run(&**cx.op, router, set, db, &place, true).map(drop)

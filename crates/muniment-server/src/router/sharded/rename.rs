@@ -14,7 +14,9 @@
 
 use super::is_stale;
 use super::lease::Lease;
-use super::place::{Ends, Stored, Told, end, no_series, of_table, placed, retell, stored, tell};
+use super::place::{
+    Ends, Left, Stored, Told, end, no_series, of_table, placed, retell, stored, tell,
+};
 use super::renamed::finish_rename;
 use super::reshard::operation::settle_all;
 use super::settle::settle;
@@ -374,7 +376,14 @@ impl Rename<'_> {
         if let (Some((uuid, at)), Ok(home)) =
             (self.reserved, home_of(cx, router, self.request.db()))
         {
-            drop(end(cx, router, &home, self.request.to, (&uuid, at), true));
+            drop(end(
+                cx,
+                router,
+                &home,
+                self.request.to,
+                (&uuid, at),
+                Left::Goes,
+            ));
         }
     }
 }

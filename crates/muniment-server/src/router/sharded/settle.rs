@@ -4,7 +4,7 @@
 //! router can bring the shards to agree with it: this is done once no router is at work on the collection.
 
 use super::lease::Lease;
-use super::place::{agree, end, homes, stored};
+use super::place::{Left, agree, end, homes, stored};
 use super::renamed::finish_rename;
 use super::reshard::operation::settle_all;
 use super::{is_gone, is_stale};
@@ -155,7 +155,7 @@ fn given_up(
     let mut shards = router.catalog.shards(&**cx.op, router)?;
     shards.sort_by_key(|(name, _)| stays(name));
     for (name, set) in shards {
-        end(cx, router, &set, ns, of, !stays(&name))?;
+        end(cx, router, &set, ns, of, Left::staying(stays(&name)))?;
     }
     lease.delete_chunks(cx, router, &uuid)
 }

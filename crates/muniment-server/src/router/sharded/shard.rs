@@ -14,7 +14,7 @@ use super::dividing::{
     ShardRequest, check_collection, check_documents, check_series, has_index, index_of, is_key,
 };
 use super::lease::{Lease, delete};
-use super::place::{Stored, Told, end, ending_with, of_table, stored, tell, tell_streams};
+use super::place::{Left, Stored, Told, end, ending_with, of_table, stored, tell, tell_streams};
 use super::renamed::finish_rename;
 use super::reshard::operation::settle_all;
 use super::settle::without_what_is_left;
@@ -166,7 +166,14 @@ fn undo(
         return Ok(());
     }
     for (set, stays) in ending_with(cx, router, primary)? {
-        end(cx, router, &set, request.ns, (&held.uuid, lease.at), !stays)?;
+        end(
+            cx,
+            router,
+            &set,
+            request.ns,
+            (&held.uuid, lease.at),
+            Left::staying(stays),
+        )?;
     }
     lease.delete_chunks(cx, router, &held.uuid)
 }
@@ -476,7 +483,14 @@ pub fn drop_sharded(
     }
     router.tables.refresh(&**cx.op, router, ns)?;
     for (_, set) in router.catalog.shards(&**cx.op, router)? {
-        end(cx, router, &set, ns, (&uuid, generation.timestamp), true)?;
+        end(
+            cx,
+            router,
+            &set,
+            ns,
+            (&uuid, generation.timestamp),
+            Left::Dropped,
+        )?;
     }
     delete(
         &**cx.op,

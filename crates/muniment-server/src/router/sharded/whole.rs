@@ -7,7 +7,7 @@ use super::chunks::{known_now, with_lease};
 use super::dividing::ShardRequest;
 use super::lease::Lease;
 use super::movement::{MoveRequest, move_range};
-use super::place::{end, ending_with, placed, retell};
+use super::place::{Left, end, ending_with, placed, retell};
 use super::shard::shard;
 use crate::context::CommandContext;
 use crate::router::SetPool;
@@ -207,6 +207,7 @@ pub fn untrack(cx: &CommandContext<'_>, router: &Router, ns: &str) -> Result<()>
         let place = known.sets.iter().position(|set| set.name == home.name);
         let staying = placed(known, place)?.staying();
         retell(cx, router, &home, (ns, &uuid), (staying, None))?;
+        cx.at_step("duringUntrack")?;
         let forgotten = lease.commit(
             cx,
             router,
@@ -234,7 +235,7 @@ fn ended(cx: &CommandContext<'_>, router: &Router, home: &SetPool, known: &Known
     for (set, stays) in ending_with(cx, router, home)? {
         // It is not dropped where it stays, whatever the placement says there: a router that settles may have told the
         // shard meanwhile what the configuration had said before.
-        end(cx, router, &set, known.ns(), of, !stays)?;
+        end(cx, router, &set, known.ns(), of, Left::staying(stays))?;
     }
     // Another router may be dividing it anew. It deletes what it finds.
     let work = |lease: &Lease| {

@@ -9,7 +9,7 @@ use crate::router::forward::run;
 use crate::router::place::set_of;
 use crate::router::sharded::is_stale;
 use crate::router::sharded::lease::delete;
-use crate::router::sharded::place::{Told, agree, end, homes, placed, stored, tell};
+use crate::router::sharded::place::{Left, Told, agree, end, homes, placed, stored, tell};
 use crate::router::{Known, SetPool};
 use crate::uuid::uuid_value;
 use muniment_shard::{Generation, Timestamp};
@@ -130,7 +130,7 @@ impl Operation {
         for (_, set) in router.catalog.shards(&**cx.op, router)? {
             if !is_home(&set) {
                 let of = (&self.old.uuid, self.old.timestamp);
-                end(cx, router, &set, &self.ns, of, true)?;
+                end(cx, router, &set, &self.ns, of, Left::Dropped)?;
             }
         }
         self.forget_chunks(cx, router, &self.old)
@@ -162,7 +162,7 @@ impl Operation {
     fn take_away(&self, cx: &CommandContext<'_>, router: &Router) -> Result<()> {
         let of = (&self.new.uuid, self.new.timestamp);
         for (_, set) in router.catalog.shards(&**cx.op, router)? {
-            end(cx, router, &set, &self.temporary(), of, true)?;
+            end(cx, router, &set, &self.temporary(), of, Left::Goes)?;
         }
         self.forget_chunks(cx, router, &self.new)
     }
