@@ -82,10 +82,19 @@ enum Give {
 }
 
 /// Decides when free memory goes back to the system.
-#[derive(Default)]
 struct GivingBack {
     requests: u64,
     left: u8,
+}
+
+impl Default for GivingBack {
+    /// A server that nobody has asked anything yet has memory to give back that its start took.
+    fn default() -> GivingBack {
+        GivingBack {
+            requests: 0,
+            left: GivingBack::PURGES,
+        }
+    }
 }
 
 impl GivingBack {
@@ -280,8 +289,11 @@ mod tests {
     use super::{Give, GivingBack};
 
     #[test]
-    fn memory_goes_back_after_the_last_request_and_after_cursors_freed_more() {
+    fn memory_goes_back_after_the_start_and_the_last_request_and_after_cursors_freed_more() {
         let mut giving = GivingBack::default();
+        for _ in 0..GivingBack::PURGES {
+            assert_eq!(giving.next(0, false), Give::All);
+        }
         assert_eq!(giving.next(0, false), Give::Nothing);
         assert_eq!(giving.next(5, false), Give::Old);
         assert_eq!(giving.next(9, true), Give::Old);
