@@ -404,3 +404,38 @@ fn a_router_ends_while_it_untracks() {
     }
     assert!(all(&mut c, "d", "{checkMetadataConsistency: 1}").is_empty());
 }
+
+/// A router has the configuration forget a divided collection, and ends when one of the shards has dropped it. The drop is
+/// repeated, and nothing is left of the collection anywhere.
+#[test]
+fn a_router_ends_while_it_drops() {
+    let mut cluster = hasty_cluster(2, 1, 2);
+    let mut c = cluster.routers[1].connect();
+    // Whichever shard has the database.
+    for primary in ["s0", "s1"] {
+        run(&mut c, "admin", "{enableSharding: 'd'}");
+        run(
+            &mut c,
+            "admin",
+            &format!("{{movePrimary: 'd', to: '{primary}'}}"),
+        );
+        let divide = "{shardCollection: 'd.c', key: {_id: 'hashed'}}";
+        run(&mut c, "admin", divide);
+        run(
+            &mut c,
+            "d",
+            "{insert: 'c', documents: [{_id: 1}, {_id: 2}, {_id: 3}, {_id: 4}]}",
+        );
+        let dropped = stopped(&cluster, "duringDrop", |c| {
+            c.command("d", &shell("{drop: 'c'}"))
+        });
+        cluster.routers[0].kill9();
+        assert!(dropped.join().unwrap().is_err());
+        run(&mut c, "d", "{drop: 'c'}");
+        for shard in 0..2 {
+            assert!(names(&cluster, shard).is_empty(), "{primary}, {shard}");
+        }
+        assert!(all(&mut c, "d", "{checkMetadataConsistency: 1}").is_empty());
+        cluster.routers[0].start_again();
+    }
+}

@@ -23,7 +23,7 @@ use crate::context::CommandContext;
 use crate::placement::FIELD;
 use crate::router::configuration::read;
 use crate::router::forward::run;
-use crate::router::place::set_of;
+use crate::router::place::{home_of, set_of};
 use crate::router::tables::SERIES_FIELDS;
 use crate::router::{Router, SetPool};
 use crate::uuid::uuid_value;
@@ -482,15 +482,14 @@ pub fn drop_sharded(
         return Err(e);
     }
     router.tables.refresh(&**cx.op, router, ns)?;
-    for (_, set) in router.catalog.shards(&**cx.op, router)? {
-        end(
-            cx,
-            router,
-            &set,
-            ns,
-            (&uuid, generation.timestamp),
-            Left::Dropped,
-        )?;
+    // The shard of the database comes last: as long as it has the collection, a router that drops it again finds out that
+    // others may have it, too.
+    let (db, _) = ns.split_once('.').unwrap_or_default();
+    let home = home_of(cx, router, db)?;
+    let of = (&uuid, generation.timestamp);
+    for (set, _) in ending_with(cx, router, &home)? {
+        end(cx, router, &set, ns, of, Left::Dropped)?;
+        cx.at_step("duringDrop")?;
     }
     delete(
         &**cx.op,
