@@ -7,7 +7,7 @@ use muniment_load::fail::{Failure, Result};
 use muniment_load::load::{Divided, Worker};
 use muniment_load::meter::Meter;
 use muniment_load::rng::Rng;
-use muniment_value::{DocBuf, doc};
+use muniment_value::{DocBuf, Value, doc};
 use std::os::fd::BorrowedFd;
 
 /// Appends the next document to a message.
@@ -198,5 +198,37 @@ impl Worker for Updates {
             return Err(Failure(format!("update by _id {id} matched nothing")));
         }
         Ok(1)
+    }
+}
+
+/// Counts the documents of a collection by a filter that looks at each. An operation is a document.
+pub(crate) struct Scans {
+    conn: Conn,
+    message: Message,
+    documents: u64,
+}
+
+impl Scans {
+    /// Makes a worker for a collection of so many documents.
+    pub(crate) fn new(conn: Conn, coll: &str, documents: u64) -> Scans {
+        let count = doc! { "count": coll, "query": doc! { "no such field": Value::Null } };
+        Scans {
+            conn,
+            message: Message::command(DB, &count),
+            documents,
+        }
+    }
+}
+
+impl Worker for Scans {
+    fn operate(&mut self, _: &mut Meter) -> Result<u64> {
+        let reply = self.conn.call(&mut self.message)?;
+        check(reply)?;
+        let n = number_at(reply, "n");
+        if n != Some(self.documents as f64) {
+            let all = self.documents;
+            return Err(Failure(format!("a count of {all} documents says {n:?}")));
+        }
+        Ok(self.documents)
     }
 }

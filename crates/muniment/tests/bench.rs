@@ -655,7 +655,7 @@ fn shards_of_one_machine_hold_all_documents_and_end() {
         assert!(each.iter().all(|n| *n > 4500), "{row:?}");
     }
     let router = table(&results, "What the router costs");
-    assert_eq!(router.len(), 5, "{router:?}");
+    assert_eq!(router.len(), 6, "{router:?}");
     let moves = table(&results, "What a move costs");
     assert_eq!(moves.len(), 3, "{moves:?}");
     let figures: Vec<&serde_json::Value> = results

@@ -1,13 +1,13 @@
 //! What a router costs: finds by `_id` through it, straight to the only shard, and through a router
-//! that only passes messages on, in turns; insertMany through it; and updates of a divided and of a
-//! whole collection. With one shard all ways lead to the same data on the same cores.
+//! that only passes messages on, in turns; insertMany through it; and updates and scans of a divided and
+//! of a whole collection. With one shard all ways lead to the same data on the same cores.
 
 use crate::batches::{Batches, Documents};
 use crate::docs;
 use crate::lab::{DB, Lab, Target};
 use crate::process;
 use crate::topology::sharded::Sharded;
-use crate::workers::{Finds, Updates};
+use crate::workers::{Finds, Scans, Updates};
 use muniment_load::access::Peer;
 use muniment_load::conn::{Conn, Message, check};
 use muniment_load::fail::{Failure, Result};
@@ -50,6 +50,10 @@ pub(crate) struct RouterCost {
     pub gated_us: Vec<f64>,
     /// The same for the collection that is not divided.
     pub free_us: Vec<f64>,
+    /// The shard's CPU time, µs a document of a scan of the divided collection.
+    pub filtered_us: Vec<f64>,
+    /// The same for the collection that is not divided.
+    pub unfiltered_us: Vec<f64>,
 }
 
 /// A way to the shard: a peer, and the process whose CPU time counts.
@@ -69,6 +73,7 @@ pub(super) fn measure(lab: &mut Lab, target: &Target, cluster: &Sharded) -> Resu
     finds(lab, target, cluster, points, &mut cost)?;
     inserts(lab, target, cluster, &mut cost)?;
     updates(lab, target, cluster, points, &mut cost)?;
+    scans(lab, target, cluster, points, &mut cost)?;
     Ok(cost)
 }
 
@@ -202,20 +207,52 @@ fn updates(
     // The journal's part in an update is many times larger, and differs from one to the next.
     let concern = doc! { "w": 1 };
     cluster.at_router(&doc! { "setDefaultRWConcern": 1, "defaultWriteConcern": concern })?;
+    let who = ["updates, divided", "updates, whole"];
+    let us = [&mut cost.gated_us, &mut cost.free_us];
+    both(lab, target, cluster, (who, us), |conn, coll, seed| {
+        Updates::new(conn, coll, points, seed, true)
+    })
+}
+
+/// Counts the documents of the divided and of the whole collection through the router, looking at each. What a
+/// shard does more for the first is to ask whether it has documents that it does not own.
+fn scans(
+    lab: &mut Lab,
+    target: &Target,
+    cluster: &Sharded,
+    points: u64,
+    cost: &mut RouterCost,
+) -> Result<()> {
+    let who = ["scans, divided", "scans, whole"];
+    let us = [&mut cost.filtered_us, &mut cost.unfiltered_us];
+    both(lab, target, cluster, (who, us), |conn, coll, _| {
+        Scans::new(conn, coll, points)
+    })
+}
+
+/// Has workers operate on the divided and on the whole collection, in turns, and notes the shard's CPU time for an
+/// operation on each.
+fn both<W: Worker>(
+    lab: &mut Lab,
+    target: &Target,
+    cluster: &Sharded,
+    (who, us): ([&'static str; 2], [&mut Vec<f64>; 2]),
+    make: impl Fn(Conn, &str, u64) -> W,
+) -> Result<()> {
+    let [divided, whole] = us;
     let mut seed = 0;
     for (turn, pair) in abba(turns(lab) + 1).into_iter().enumerate() {
         for side in pair {
             let (coll, who, us) = match side {
-                Side::A => (POINTS, "updates, divided", &mut cost.gated_us),
-                Side::B => (WHOLE, "updates, whole", &mut cost.free_us),
+                Side::A => (POINTS, who[0], &mut *divided),
+                Side::B => (WHOLE, who[1], &mut *whole),
             };
             let way = Way {
                 peer: &target.peer,
                 pid: cluster.shard_pids().first().copied(),
                 who,
             };
-            let make = |conn, seed| Updates::new(conn, coll, points, seed, true);
-            let load = some(lab, &way, &mut seed, make)?;
+            let load = some(lab, &way, &mut seed, |conn, seed| make(conn, coll, seed))?;
             if turn > 0 && !stop::asked() {
                 us.extend(load.server_us());
             }

@@ -10,8 +10,8 @@ use muniment_load::stats::{Ratio, median};
 const MOST_US: [f64; 2] = [12.0, 1.5];
 /// The least rate through the router, in parts of that straight to the shard.
 const LEAST_THROUGH: f64 = 0.7;
-/// The most that an update of a divided collection is to cost a shard, in parts of what one of a whole
-/// collection costs.
+/// The most that an update, or a document of a scan, of a divided collection is to cost a shard, in parts of
+/// what one of a whole collection costs.
 const MOST_GATED: f64 = 1.01;
 /// The least bytes a second of a move.
 const LEAST_MOVED: f64 = 100e6;
@@ -32,27 +32,34 @@ pub(super) fn router(cost: &RouterCost, out: &mut Outcome) {
     let mut t = table("What the router costs");
     times(cost, out, &mut t);
     through(cost, out, &mut t);
-    if let Some(ratio) = Ratio::of_pairs(&cost.gated_us, &cost.free_us) {
-        let name = "shard's CPU, update of a divided / of a whole collection";
-        out.figure(name, ratio.median, "×", None)
-            .between(ratio.low, ratio.high);
-        t.row([
-            name.to_string(),
-            ratio.text(),
-            format!("≤ {MOST_GATED}"),
-            match ratio.low <= MOST_GATED && ratio.high > MOST_GATED {
-                true => "not shown".to_string(),
-                false => verdict(ratio.median <= MOST_GATED),
-            },
-            format!(
-                "{:.1} and {:.1} µs an update",
-                median(&cost.gated_us),
-                median(&cost.free_us)
-            ),
-        ]);
+    let updates = [&cost.gated_us, &cost.free_us];
+    let scans = [&cost.filtered_us, &cost.unfiltered_us];
+    for (what, us) in [("update", updates), ("scanned document", scans)] {
+        divided(what, us, out, &mut t);
     }
     t.note("With one shard, in turns; medians. The client has a share of the same cores, so a rate is as much a matter of all CPU time as of the router's. The null router only passes messages on: the clients of a worker share a connection to the shard, and all that has come for a socket goes out in one write. What it costs is what this machine takes for a router that does nothing.");
     out.tables.push(t);
+}
+
+/// What something costs a shard in a divided collection, in parts of what it costs in a whole one.
+fn divided(what: &str, us: [&Vec<f64>; 2], out: &mut Outcome, t: &mut Table) {
+    let Some(ratio) = Ratio::of_pairs(us[0], us[1]) else {
+        return;
+    };
+    let name = format!("shard's CPU, {what} of a divided / of a whole collection");
+    out.figure(&name, ratio.median, "×", None)
+        .between(ratio.low, ratio.high);
+    let (divided, whole) = (median(us[0]), median(us[1]));
+    t.row([
+        name,
+        ratio.text(),
+        format!("≤ {MOST_GATED}"),
+        match ratio.low <= MOST_GATED && ratio.high > MOST_GATED {
+            true => "not shown".to_string(),
+            false => verdict(ratio.median <= MOST_GATED),
+        },
+        format!("{divided:.2} and {whole:.2} µs each"),
+    ]);
 }
 
 /// The router's CPU time.

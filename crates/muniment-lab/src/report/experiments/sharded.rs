@@ -493,6 +493,8 @@ mod tests {
             pass_us: vec![7.0; 5],
             gated_us: vec![20.1, 20.3, 20.2, 20.2, 20.1],
             free_us: vec![20.0; 5],
+            filtered_us: vec![0.21, 0.2, 0.2, 0.2, 0.19],
+            unfiltered_us: vec![0.2; 5],
         });
         found.runs[2].moves = Some(MoveCost {
             bytes: 4.1e7,
