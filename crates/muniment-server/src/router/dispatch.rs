@@ -27,12 +27,6 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
                 repeats.next(cx, router, cx.ns(), e)?;
                 cx.reply.buffer().truncate(begun);
             }
-            Err(e) if is_stale(&e) && cx.generic.in_transaction() => {
-                if let Err(e) = repeats.of_transaction(cx, router, e) {
-                    break Err(e);
-                }
-                cx.reply.buffer().truncate(begun);
-            }
             done => break done,
         }
     };

@@ -6,7 +6,7 @@ use super::transactions::{Id, Known, no_such_transaction};
 use super::{Reach, Router, SetPool};
 use crate::context::CommandContext;
 use crate::sets::{Reply, Until};
-use muniment_value::{Code, Doc, DocBuf, Result, doc};
+use muniment_value::{Doc, DocBuf, Result, doc};
 use muniment_wire::client;
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,25 +111,10 @@ fn sets_of(known: &Known) -> Vec<Arc<SetPool>> {
     known.parts.iter().map(|p| Arc::clone(&p.set)).collect()
 }
 
-/// Has the first statement of the client's transaction begin it anew, after a shard has refused it since it knows another
-/// placement: nothing was done in the transaction yet, so the client need not learn of that. False if the command is not
-/// the first statement, or a part may still be there.
-pub fn begin_anew(cx: &CommandContext<'_>, router: &Router) -> bool {
-    let id = cx.generic.session.zip(cx.generic.txn_number);
-    let first = cx.generic.in_transaction() && cx.generic.start_transaction.is_some();
-    let Some(id) = id.filter(|_| first) else {
-        return false;
-    };
-    let known = router.transactions.of(&id);
-    let parts = known.as_ref().map(sets_of).unwrap_or_default();
-    abort_on(cx, router, id.1, &parts)
-        && router.transactions.begin_anew(&id, cx.generic.read_concern)
-}
-
-/// Tells all sets at once to abort their parts. Returns whether none of them has a part any more.
-fn abort_on(cx: &CommandContext<'_>, router: &Router, number: i64, sets: &[Arc<SetPool>]) -> bool {
+/// Tells all sets at once to abort their parts.
+fn abort_on(cx: &CommandContext<'_>, router: &Router, number: i64, sets: &[Arc<SetPool>]) {
     let Some(session) = &cx.generic.session else {
-        return false;
+        return;
     };
     let mut abort = abort_of(number);
     abort.append("lsid", lsid(session));
@@ -147,11 +132,7 @@ fn abort_on(cx: &CommandContext<'_>, router: &Router, number: i64, sets: &[Arc<S
         on: &**cx.op,
         until: muniment_op::now() + ABORTING,
     };
-    let replies = ask_own_of_all(&on, router, &asked);
-    replies.into_iter().all(|reply| {
-        let done = reply.and_then(|reply| client::check_ok(reply.body.as_doc()).map(drop));
-        done.map_or_else(|e| e.code() == Code::NoSuchTransaction, |()| true)
-    })
+    ask_own_of_all(&on, router, &asked);
 }
 
 /// abortTransaction, for a transaction of the session in which the client's command came.

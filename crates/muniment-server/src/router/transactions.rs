@@ -119,19 +119,6 @@ impl Transactions {
         Ok(())
     }
 
-    /// Forgets what was done of a transaction that is aborted on all shards, so that its first statement can begin it
-    /// anew; false if the client has asked for its end, or a later one of the session has begun.
-    pub fn begin_anew(&self, id: &Id, read_concern: Option<Doc<'_>>) -> bool {
-        let mut sessions = self.0.lock();
-        let Some(entry) = sessions.of(id).filter(|e| !e.ending) else {
-            return false;
-        };
-        entry.parts.clear();
-        entry.read_concern = read_concern.map(|d| d.to_buf());
-        entry.failed = false;
-        true
-    }
-
     /// Whether no statement of the transaction has failed, and no later one of the session has begun.
     pub fn goes_on(&self, id: &Id) -> bool {
         self.0.lock().of(id).is_some_and(|e| !e.failed)

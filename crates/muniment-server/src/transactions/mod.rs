@@ -433,10 +433,7 @@ impl Transactions {
         let number = out.number;
         if let Some(latest) = out.latest.as_ref() {
             out.check_age(latest)?;
-            // A router repeats the first statement of a transaction that it has aborted, after it has learnt where that goes.
-            let again =
-                matches!(latest.state, State::Aborted) && server.options.role.may_be_shard();
-            if latest.number == number && !again {
+            if latest.number == number {
                 return Err(begun_before());
             }
         }

@@ -46,10 +46,9 @@ pub mod writes;
 pub mod zones;
 
 use self::remote::{Remote, Terms};
-use self::spread::Done;
 use super::forward::{Beside, Part, ask_all, bring_to_time, newest, reach};
 use super::relay::{ask_one, back, tell};
-use super::statements::{abort, begin_anew};
+use super::statements::abort;
 use super::tables::Known;
 use super::{Reach, Router, SetPool};
 use crate::context::CommandContext;
@@ -94,65 +93,35 @@ impl Repeats {
         ns: &str,
         why: Error,
     ) -> Result<()> {
+        let extra = why.extra().as_doc().to_buf();
+        let extra = extra.as_doc();
+        // The database is on another shard by now, or a collection has other chunks.
+        let gone = extra.get_str("db");
+        let ns = extra.get_str("ns").unwrap_or(ns);
+        let look = || match gone {
+            Some(db) => {
+                router.catalog.forget_database(db);
+                Ok(())
+            }
+            None => router.tables.refresh(&**cx.op, router, ns).map(drop),
+        };
         if cx.generic.in_transaction() {
-            look_again(cx, router, ns, &why)?;
+            look()?;
             return Err(why.with_label("TransientTransactionError"));
         }
         if muniment_op::now() >= self.until {
             return Err(why);
         }
-        self.pause(cx)?;
-        look_again(cx, router, ns, &why)?;
-        let extra = why.extra().as_doc();
-        let ns = extra.get_str("ns").unwrap_or(ns);
-        match (self.count > 2, extra.get_str("db")) {
-            (false, _) => Ok(()),
-            (true, Some(db)) => move_primary::settle(cx, router, db),
-            (true, None) => settle::settle(cx, router, ns, extra),
-        }
-    }
-
-    /// Has the command run again that is the first statement of a transaction.
-    ///
-    /// # Errors
-    /// The shard's error if there may be no repetition: after a while, for any other statement, and if the transaction
-    /// cannot begin anew; those of reading.
-    pub fn of_transaction(
-        &mut self,
-        cx: &CommandContext<'_>,
-        router: &Router,
-        why: Error,
-    ) -> Result<()> {
-        if muniment_op::now() >= self.until || !begin_anew(cx, router) {
-            return Err(why);
-        }
-        self.pause(cx)?;
-        look_again(cx, router, cx.ns(), &why)
-    }
-
-    /// Counts a repetition, and waits before it unless it is the first.
-    fn pause(&mut self, cx: &CommandContext<'_>) -> Result<()> {
         if self.count > 0 {
             // The shard may not have heard yet of what the configuration says, or the other way round.
             sleep_until(muniment_op::now() + PAUSE, &**cx.op)?;
         }
         self.count += 1;
-        Ok(())
-    }
-}
-
-/// Reads again what the configuration says of what a shard was asked for.
-fn look_again(cx: &CommandContext<'_>, router: &Router, ns: &str, why: &Error) -> Result<()> {
-    let extra = why.extra().as_doc();
-    // The database is on another shard by now, or a collection has other chunks.
-    match extra.get_str("db") {
-        Some(db) => {
-            router.catalog.forget_database(db);
-            Ok(())
-        }
-        None => {
-            let ns = extra.get_str("ns").unwrap_or(ns);
-            router.tables.refresh(&**cx.op, router, ns).map(drop)
+        look()?;
+        match (self.count > 2, gone) {
+            (false, _) => Ok(()),
+            (true, Some(db)) => move_primary::settle(cx, router, db),
+            (true, None) => settle::settle(cx, router, ns, extra),
         }
     }
 }
@@ -319,28 +288,12 @@ fn close(cx: &CommandContext<'_>, sets: &[OnSet], replies: impl Iterator<Item = 
     }
 }
 
-/// Sends parts at once. In a transaction they are sent one after the other, and after an error, which ends it, the others
-/// fail by the same.
+/// Sends parts at once; in a transaction one after the other.
 fn ask_parts(cx: &CommandContext<'_>, router: &Router, parts: &[Part<'_>]) -> Vec<Result<Reply>> {
-    if !cx.generic.in_transaction() {
-        return ask_all(cx, router, parts);
+    match cx.generic.in_transaction() {
+        true => parts.iter().map(|part| ask_one(cx, router, part)).collect(),
+        false => ask_all(cx, router, parts),
     }
-    let mut ended: Option<Error> = None;
-    let replies = parts.iter().map(|part| {
-        if let Some(e) = &ended {
-            return Err(e.clone());
-        }
-        let reply = ask_one(cx, router, part);
-        ended = match &reply {
-            Ok(reply) => match Done::read(reply) {
-                Ok(mut done) => done.take_stale().map(|(_, e)| e),
-                Err(e) => Some(e),
-            },
-            Err(e) => Some(e.clone()),
-        };
-        reply
-    });
-    replies.collect()
 }
 
 /// Sends the primary of one shard a command on a collection; the reply, be it an error.
