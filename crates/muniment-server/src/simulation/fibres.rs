@@ -5,6 +5,7 @@ use super::worker::{Job, Worker};
 use super::world::{MS, What, World};
 use crate::replica_set::simulation::random::DAY_MS;
 use muniment_op::{Mistake, Simulated, lives_in};
+use std::backtrace::Backtrace;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -60,13 +61,15 @@ impl Here {
         {
             let mut inner = self.world.lock();
             let now = inner.now();
-            let dead = inner.is_dead(self.fibre);
+            let gone = inner.is_gone(self.fibre);
             let fibre = inner.fibres.get_mut(&self.fibre).unwrap();
             fibre.rests += 1;
-            if dead {
+            if gone {
                 fibre.dead_rests += 1;
                 if fibre.dead_rests > MOST_RESTS && !std::thread::panicking() {
                     drop(inner);
+                    let where_it_rests = Backtrace::force_capture();
+                    println!("it goes on after the end of its process: {where_it_rests}");
                     resume_unwind(Box::new("it does not end"));
                 }
                 return;

@@ -209,6 +209,17 @@ impl Inner {
         self.ends || place.is_some_and(|place| !self.is_up(place))
     }
 
+    /// Whether that was noticed, and what ran in it is to end. A process that has just fallen has operations that nobody
+    /// has ended yet.
+    pub fn is_gone(&self, fibre: u64) -> bool {
+        let place = self.fibres.get(&fibre).and_then(|f| f.place);
+        let gone = |(process, run): (usize, u64)| {
+            let p = &self.processes[process];
+            p.run != run || p.state.is_none()
+        };
+        self.ends || place.is_some_and(gone)
+    }
+
     pub fn is_cut(&self, a: usize, b: usize) -> bool {
         self.cut.contains(&(a.min(b), a.max(b)))
     }
