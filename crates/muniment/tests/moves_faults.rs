@@ -406,13 +406,19 @@ fn a_router_ends_while_it_untracks() {
 }
 
 /// A router has the configuration forget a divided collection, and ends when one of the shards has dropped it. The drop is
-/// repeated, and nothing is left of the collection anywhere.
+/// repeated, or the database is dropped, and nothing is left of the collection anywhere.
 #[test]
 fn a_router_ends_while_it_drops() {
     let mut cluster = hasty_cluster(2, 1, 2);
     let mut c = cluster.routers[1].connect();
     // Whichever shard has the database.
-    for primary in ["s0", "s1"] {
+    let cases = [
+        ("s0", "{drop: 'c'}"),
+        ("s1", "{drop: 'c'}"),
+        ("s0", "{dropDatabase: 1}"),
+        ("s1", "{dropDatabase: 1}"),
+    ];
+    for (primary, again) in cases {
         run(&mut c, "admin", "{enableSharding: 'd'}");
         run(
             &mut c,
@@ -431,11 +437,39 @@ fn a_router_ends_while_it_drops() {
         });
         cluster.routers[0].kill9();
         assert!(dropped.join().unwrap().is_err());
-        run(&mut c, "d", "{drop: 'c'}");
+        run(&mut c, "d", again);
         for shard in 0..2 {
-            assert!(names(&cluster, shard).is_empty(), "{primary}, {shard}");
+            assert!(names(&cluster, shard).is_empty(), "{primary}, {again}");
         }
         assert!(all(&mut c, "d", "{checkMetadataConsistency: 1}").is_empty());
         cluster.routers[0].start_again();
     }
+}
+
+/// A router ends while it untracks a collection, another one drops it, and a third one settles what the first has left
+/// before the shard of the database has heard of the drop. Nothing of the collection is left.
+#[test]
+fn a_collection_is_dropped_while_others_settle() {
+    let mut cluster = hasty_cluster(2, 1, 2);
+    let mut c = cluster.routers[1].connect();
+    run(&mut c, "admin", "{enableSharding: 'd', primaryShard: 's0'}");
+    run(&mut c, "d", "{insert: 'c', documents: [{k: 1}, {k: 2}]}");
+    run(&mut c, "admin", "{moveCollection: 'd.c', toShard: 's1'}");
+    let moved = stopped(&cluster, "duringUntrack", |c| {
+        c.command("admin", &shell("{moveCollection: 'd.c', toShard: 's0'}"))
+    });
+    cluster.routers[0].kill9();
+    assert!(moved.join().unwrap().is_err());
+    cluster.routers[0].start_again();
+    let dropped = stopped(&cluster, "duringDrop", |c| {
+        c.command("d", &shell("{drop: 'c'}"))
+    });
+    let _ = c.command("d", &shell("{find: 'c'}"));
+    go_on(&mut cluster.connect());
+    dropped.join().unwrap().unwrap();
+    assert!(all(&mut c, "d", "{find: 'c'}").is_empty());
+    for shard in 0..2 {
+        assert!(names(&cluster, shard).is_empty());
+    }
+    assert!(all(&mut c, "d", "{checkMetadataConsistency: 1}").is_empty());
 }

@@ -3,11 +3,14 @@
 use crate::audit::{self, Audits};
 use crate::auth::Needs;
 use crate::context::CommandContext;
+use crate::placement::FIELD;
 use crate::registry::{CommandSpec, Kind, Routed};
 use muniment_auth::action::Action;
 use muniment_exec::CatalogChange;
+use muniment_storage::{Collection, stale};
 use muniment_value::args::Types;
 use muniment_value::{Code, Error, Result, doc, number};
+use std::sync::Arc;
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -47,6 +50,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     let store = &cx.engine().store;
     let collections = store.collections(db);
+    check_whole(cx, &collections)?;
     let names = collections.iter().map(|c| c.namespace());
     let mut dropped = |ns: &str| {
         cx.server.metrics.top_forget(ns);
@@ -67,4 +71,24 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         cx.note_write();
     }
     Ok(())
+}
+
+/// Refuses to drop a part of a collection over shards for a router: the others would keep theirs. A client that is
+/// connected to a shard does as it likes.
+///
+/// # Errors
+/// 13388 StaleConfig.
+fn check_whole(cx: &CommandContext<'_>, collections: &[Arc<Collection>]) -> Result<()> {
+    if cx.request.body.get(FIELD).is_none() {
+        return Ok(());
+    }
+    let parts = collections.iter().filter_map(|c| Some((c, c.placement()?)));
+    match parts.into_iter().next() {
+        None => Ok(()),
+        Some((c, placement)) => Err(stale(
+            &c.namespace(),
+            Some((c.uuid(), &placement)),
+            "the collection is sharded",
+        )),
+    }
 }

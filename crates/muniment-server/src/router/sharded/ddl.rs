@@ -1,7 +1,7 @@
 //! Commands that change or show a sharded collection as a whole: they go to all shards that have it.
 
 use super::place::{homes, stored};
-use super::{ask_parts, is_stale, shard, to_one};
+use super::{Repeats, ask_parts, is_gone, is_stale, shard, to_one};
 use crate::context::CommandContext;
 use crate::router::configuration::read;
 use crate::router::forward::{Beside, Part, reach, run};
@@ -202,11 +202,23 @@ pub fn drop(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) ->
     Ok(())
 }
 
-/// Drops a database: its sharded collections first.
+/// Drops a database: its sharded collections first. The database's shard refuses to drop what is a part of a collection
+/// over shards, such as one that another router has not dropped everywhere before it ended: that is settled first.
 ///
 /// # Errors
 /// Those of the sets.
 pub fn drop_database(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let mut repeats = Repeats::new();
+    loop {
+        drop_collections(cx, router)?;
+        match database(cx, router) {
+            Err(e) if is_stale(&e) && !is_gone(&e) => repeats.next(cx, router, cx.ns(), e)?,
+            done => return done,
+        }
+    }
+}
+
+fn drop_collections(cx: &CommandContext<'_>, router: &Router) -> Result<()> {
     let begins = format!("{}.", cx.db());
     // The next character after a point.
     let after = format!("{}/", cx.db());
@@ -224,7 +236,7 @@ pub fn drop_database(cx: &mut CommandContext<'_>, router: &Router) -> Result<()>
             }
         }
     }
-    database(cx, router)
+    Ok(())
 }
 
 /// Refuses a command on a sharded collection.

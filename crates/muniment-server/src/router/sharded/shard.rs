@@ -13,11 +13,15 @@
 use super::dividing::{
     ShardRequest, check_collection, check_documents, check_series, has_index, index_of, is_key,
 };
-use super::lease::{Lease, delete};
-use super::place::{Left, Stored, Told, end, ending_with, of_table, stored, tell, tell_streams};
+use super::lease::Lease;
+use super::place::{
+    Left, Stored, Told, end, ending_with, homes, of_table, placed, retell, stored, tell,
+    tell_streams,
+};
 use super::renamed::finish_rename;
 use super::reshard::operation::settle_all;
 use super::settle::without_what_is_left;
+use super::whole::forget_chunks;
 use super::{is_gone, is_stale};
 use crate::context::CommandContext;
 use crate::placement::FIELD;
@@ -442,6 +446,27 @@ pub fn write_chunks(
     Ok(())
 }
 
+/// Tells the shards that have a collection what they own of it once more. A router that was about to untrack or to rename
+/// it may have told one that it stays there, and have ended.
+///
+/// # Errors
+/// Those of the sets.
+fn stays_nowhere(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    known: &crate::router::Known,
+) -> Result<()> {
+    let of = (known.ns(), &known.collection.generation.uuid);
+    for (set, shard) in homes(cx, router, known)? {
+        match retell(cx, router, &set, of, (placed(known, shard)?, None)) {
+            // It has nothing of the collection, or a range moves there, and then it was not told that.
+            Err(e) if is_stale(&e) || e.code() == Code::NamespaceNotFound => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
 /// Drops a sharded collection. The configuration forgets it first, which decides; then the shards drop it.
 ///
 /// # Errors
@@ -460,7 +485,9 @@ pub fn drop_sharded(
     let now = router.tables.refresh(&**cx.op, router, ns);
     let is_same = |now: &crate::router::Known| now.collection.generation == generation;
     let whole = match now {
-        Ok(Some(now)) if is_same(&now) => finish_rename(cx, router, &now).map(drop),
+        Ok(Some(now)) if is_same(&now) => {
+            finish_rename(cx, router, &now).and_then(|_| stays_nowhere(cx, router, &now))
+        }
         other => other.and_then(|_| Err(stale(ns, None, "the collection was dropped meanwhile"))),
     };
     if let Err(e) = whole {
@@ -491,11 +518,5 @@ pub fn drop_sharded(
         end(cx, router, &set, ns, of, Left::Dropped)?;
         cx.at_step("duringDrop")?;
     }
-    delete(
-        &**cx.op,
-        router,
-        "chunks",
-        doc! { "uuid": uuid_value(&uuid) },
-    )
-    .map(drop)
+    forget_chunks(cx, router, ns, &uuid)
 }

@@ -237,15 +237,28 @@ fn ended(cx: &CommandContext<'_>, router: &Router, home: &SetPool, known: &Known
         // shard meanwhile what the configuration had said before.
         end(cx, router, &set, known.ns(), of, Left::staying(stays))?;
     }
-    // Another router may be dividing it anew. It deletes what it finds.
+    forget_chunks(cx, router, known.ns(), &generation.uuid)
+}
+
+/// Deletes the chunks of a collection that the configuration has forgotten. Another router may be dividing it anew, under
+/// the same UUID: that one deletes what it finds.
+///
+/// # Errors
+/// Those of the configuration's set.
+pub fn forget_chunks(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    ns: &str,
+    uuid: &[u8; 16],
+) -> Result<()> {
     let work = |lease: &Lease| {
-        let of = doc! { "uuid": uuid_value(&generation.uuid) };
+        let of = doc! { "uuid": uuid_value(uuid) };
         match read(&**cx.op, router, "collections", of)?.is_empty() {
-            true => lease.delete_chunks(cx, router, &generation.uuid),
+            true => lease.delete_chunks(cx, router, uuid),
             false => Ok(()),
         }
     };
-    Lease::if_free(cx, router, (known.ns(), "unshardCollection"), work).map(drop)
+    Lease::if_free(cx, router, (ns, "forget"), work).map(drop)
 }
 
 fn not_found(ns: &str) -> Error {
