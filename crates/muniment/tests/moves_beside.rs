@@ -812,3 +812,54 @@ fn a_member_is_filled_while_a_range_arrives() {
     );
     assert_eq!((number(&sum[0], "n"), number(&sum[0], "c")), (800, 200));
 }
+
+/// An operation of bulkWrite has found nothing where it looked, and before it goes on a range moves: it is done all the
+/// same, once.
+#[test]
+fn no_operation_of_bulk_write_is_lost_beside_a_move() {
+    let cluster = hasty_cluster(2, 1, 2);
+    let mut c = cluster.routers[1].connect();
+    divide(&mut c, "d.c", "{k: 1}", &["{k: 50}"]);
+    let moves = |c: &mut Connection, place: usize| {
+        let chunk = &chunks(c, "d.c")[place];
+        let to = if chunk.shard == "s0" { "s1" } else { "s0" };
+        move_to(c, "d.c", chunk, to, false).unwrap();
+    };
+    moves(&mut c, 1);
+    let bulk = |op: &str| format!("{{bulkWrite: 1, nsInfo: [{{ns: 'd.c'}}], ops: [{op}]}}");
+    let cases = [
+        (
+            "beforeUpsert",
+            "{update: 0, multi: true, upsert: true, filter: {k: {$gte: 0}, n: 5}, updateMods: [{$set: {k: 7, n: 5}}]}",
+        ),
+        (
+            "afterChoice",
+            "{update: 0, filter: {n: 1}, updateMods: {$set: {z: 1}}}",
+        ),
+    ];
+    for (step, op) in cases {
+        run(&mut c, "d", "{delete: 'c', deletes: [{q: {}, limit: 0}]}");
+        run(
+            &mut c,
+            "d",
+            "{insert: 'c', documents: [{_id: 1, k: 1, n: 1}, {_id: 2, k: 60, n: 1}]}",
+        );
+        let op = bulk(op);
+        let done = stopped(&cluster, step, move |c| c.command("admin", &shell(&op)));
+        run(
+            &mut c,
+            "d",
+            "{update: 'c', updates: [{q: {_id: 1, k: 1}, u: {$set: {n: 2}}}]}",
+        );
+        moves(&mut c, 0);
+        go_on(&mut cluster.connect());
+        let reply = done.join().unwrap().unwrap();
+        assert_eq!(number(&reply, "nErrors"), 0, "{reply:?}");
+        let filter = match step {
+            "beforeUpsert" => "{find: 'c', filter: {n: 5}}",
+            _ => "{find: 'c', filter: {z: 1}}",
+        };
+        assert_eq!(all(&mut c, "d", filter).len(), 1, "{step}: {reply:?}");
+        moves(&mut c, 0);
+    }
+}

@@ -427,6 +427,9 @@ impl<'a> Bulk<'a> {
             let send = |bulk: &mut Self, shard: usize, doc: Doc<'_>| {
                 bulk.send_one(cx, router, (place, &known, shard), doc, &body)
             };
+            // The shards have answered, but the document may be refused by a shard that knows another placement.
+            self.pending.insert(place);
+            cx.at_step("beforeUpsert")?;
             match self.upsert(cx, place, &known, send) {
                 Err(e) if is_of_statement(&e) => self.fails(place, &e),
                 done => done?,
@@ -550,7 +553,9 @@ impl<'a> Bulk<'a> {
         };
         let update = doc
             .get("updateMods")
-            .filter(|u| relocate::may_move(&known, *u, None));
+            .filter(|u| relocate::may_move(&known, *u, None))
+            // The shard refuses constants beside what is no pipeline.
+            .filter(|u| doc.get("constants").is_none() || u.as_array().is_some());
         for _ in 0..ATTEMPTS {
             cx.op.check()?;
             let found = match self.find(cx, router, (place, &known, shards), (&wanted, update))? {
@@ -565,6 +570,7 @@ impl<'a> Bulk<'a> {
                 // Any shard says what the operation comes to.
                 None => (shards.first().copied().unwrap_or(0), op.clone()),
             };
+            cx.at_step("afterChoice")?;
             send(self, shard, narrowed.as_doc())?;
             let again = self.done.results.get(&place).is_some_and(|d| {
                 let gone = found.is_some() && finds_none(d.as_doc());
@@ -573,6 +579,8 @@ impl<'a> Bulk<'a> {
             if !again {
                 return Ok(());
             }
+            // It is not done: if the next attempt ends since the router knows an old placement, it begins anew.
+            self.pending.insert(place);
             self.done.results.remove(&place);
             self.uncount_errors();
         }
