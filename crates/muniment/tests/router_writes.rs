@@ -555,3 +555,38 @@ fn a_transaction_fails_by_the_error_of_an_operation() {
     }
     assert_eq!(all(&mut c, "d", "{find: 'c'}").len(), 30);
 }
+
+/// What a shard refuses is not moved by the router; what the router cannot move is refused with a reason; and a search
+/// for text says nothing of elements of arrays.
+#[test]
+fn constants_and_texts_beside_changes_of_the_key() {
+    let (_servers, mut on) = divided_and_alone();
+    let prepare = [
+        "{createIndexes: 'c', indexes: [{key: {t: 'text'}, name: 't'}, {key: {n: 1}, name: 'n'}]}",
+        "{insert: 'c', documents: [{_id: 1, k: 1, n: 1, t: 'word', items: [1, 2]}, {_id: 2, k: 40, n: 2, t: 'word', items: [3, 4]}]}",
+    ];
+    let commands = [
+        "{bulkWrite: 1, nsInfo: [{ns: 'd.c'}], ops: [{update: 0, filter: {n: 1}, updateMods: {$inc: {k: 40}}, constants: {x: 1}}]}",
+        "{findAndModify: 'c', query: {$text: {$search: 'word'}, items: 4}, update: {$inc: {z: 1}}, fields: {'items.$': 1}}",
+        "{findAndModify: 'c', query: {$text: {$search: 'word'}, items: 2}, update: {$inc: {k: 40}}, fields: {'items.$': 1}}",
+    ];
+    same(&mut on, &prepare, &commands.map(str::to_string));
+    let [mut c, _] = on;
+    let either = "{$or: [{$text: {$search: 'word'}}, {n: 1}], _id: 2, items: 4}";
+    let update = format!(
+        "{{update: 'c', updates: [{{q: {either}, u: {{$inc: {{k: 40}}, $set: {{'items.$': 9}}}}}}]}}"
+    );
+    let reply = c.command("d", &shell(&update)).unwrap();
+    let errors = reply.as_doc().get_array("writeErrors").unwrap();
+    let error = errors.values().next().unwrap().as_doc().unwrap().to_buf();
+    assert_eq!(number(&error, "code"), 2, "{reply:?}");
+}
+
+/// What a pipeline finds in the configuration's set is not written into a user's database there.
+#[test]
+fn sessions_are_not_written_to_a_users_collection() {
+    let (_servers, [mut c, _]) = divided_and_alone();
+    let merge = "{aggregate: 'system.sessions', pipeline: [{$listSessions: {}}, {$merge: {into: {db: 'd', coll: 'c'}}}], cursor: {}}";
+    let e = c.command("config", &shell(merge)).unwrap_err();
+    assert_eq!(e.code().0, 20, "{e:?}");
+}

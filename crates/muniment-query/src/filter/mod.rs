@@ -34,7 +34,7 @@ use crate::running::Work;
 use crate::text::{TextSearch, TextSpec};
 use muniment_value::collation::has_text;
 use muniment_value::path::Path;
-use muniment_value::{Collation, Doc, DocBuf, Result, Type, Value, ValueBuf};
+use muniment_value::{Code, Collation, Doc, DocBuf, Result, Type, Value, ValueBuf};
 use std::sync::{Arc, OnceLock};
 
 /// A parsed filter. Cloning is cheap.
@@ -179,6 +179,9 @@ pub trait DocOp: std::fmt::Debug + Send + Sync {
 }
 
 impl Filter {
+    /// The code of the error of a `$text` that no index answers.
+    pub const NO_TEXT_INDEX: Code = Code(17313);
+
     /// Parses a filter that is only matched and never planned: `$near`, `$text` and `$where` are refused.
     ///
     /// # Errors
@@ -291,6 +294,13 @@ impl Filter {
     #[must_use]
     pub fn without_near(&self) -> Filter {
         Filter::from_root(near::without(&self.0.root), &self.0.collation)
+    }
+
+    /// The filter without what only an index can answer of a whole query: its `$near`, and its `$text`.
+    #[must_use]
+    pub fn without_planned(&self) -> Filter {
+        let rest = self.without_near();
+        Filter::from_root(Filter::without_text(rest.root()), rest.collation())
     }
 
     /// The bound `$text` of a tree, if it is a condition of the whole tree.

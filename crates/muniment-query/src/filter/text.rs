@@ -1,8 +1,8 @@
 //! `$text` in a filter: checks where it may stand, binds it to an index, and removes it for the planner.
 
-use super::Node;
 use super::ops::TextOp;
 use super::parse::{Parser, and};
+use super::{Filter, Node};
 use crate::text::{TextSearch, TextSpec};
 use muniment_value::{Error, Result};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// The error of a `$text` after a pipeline's first stage.
 pub(super) fn not_first() -> Error {
     Error::location(
-        17313,
+        Filter::NO_TEXT_INDEX.0,
         "$match with $text is only allowed as the first pipeline stage",
     )
 }

@@ -192,7 +192,8 @@ pub(crate) fn find_and_modify(
         (Some(doc), Some(p)) => {
             let info = match p.needs_match_info() {
                 true => {
-                    let info = write.filter.matches_info(Doc::new(&doc), op.work());
+                    let filter = write.filter.without_planned();
+                    let info = filter.matches_info(Doc::new(&doc), op.work());
                     info.map_err(failed)?.unwrap_or(done.info)
                 }
                 false => done.info,

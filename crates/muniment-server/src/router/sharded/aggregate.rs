@@ -36,6 +36,9 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
         return streams::open(cx, router);
     }
     if first_stage(cx.request.body) == "$listSessions" {
+        if let Some(into) = target(cx) {
+            into.is_elsewhere(cx, router)?;
+        }
         return stored_sessions(cx, router);
     }
     let into = target(cx);
