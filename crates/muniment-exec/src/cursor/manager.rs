@@ -295,15 +295,16 @@ impl CursorManager {
         }
     }
 
-    /// Kills cursors, whatever collections they belong to: those of the owner's user, or `any`.
-    pub fn kill(&self, ids: &[i64], owner: &CursorOwner, any: bool) -> KillResult {
+    /// Kills cursors, whatever collections they belong to: those of the owner's user, and those on namespaces for which
+    /// `any` returns true.
+    pub fn kill(&self, ids: &[i64], owner: &CursorOwner, any: impl Fn(&str) -> bool) -> KillResult {
         let mut result = KillResult::default();
         for &id in ids {
             let verdict = self
                 .shard(id)
                 .lock()
                 .get(&id)
-                .map(|s| any || s.owner.user == owner.user);
+                .map(|s| s.owner.user == owner.user || any(&s.namespace));
             match verdict {
                 None => result.not_found.push(id),
                 Some(false) => result.alive.push(id),

@@ -213,7 +213,7 @@ fn a_cursor_belongs_to_its_owner() {
     assert_eq!(more("test.other", &owner), Err(13));
     assert_eq!(more(NS, &CursorOwner::default()), Err(50737));
     assert_eq!(more(NS, &owner), Ok(id));
-    let killed = b.engine.cursors.kill(&[id, 77], &owner, false);
+    let killed = b.engine.cursors.kill(&[id, 77], &owner, |_| false);
     assert_eq!((killed.killed, killed.not_found), (vec![id], vec![77]));
     assert_eq!(more(NS, &owner), Err(43));
 }

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 const SILENCE: Duration = Duration::from_secs(35 * 60);
 /// So often those are looked for about which members are to be asked.
 const SWEEP: Duration = Duration::from_secs(60);
+/// A cursor is forgotten after its member could not be asked so often: the member may be gone for good.
+const MOST_UNANSWERED: u32 = 2;
 
 /// A cursor that is open.
 #[derive(Clone)]
@@ -24,6 +26,8 @@ pub struct Entry {
     pub set: Arc<SetPool>,
     /// That member.
     pub host: String,
+    /// The collection that it reads, with its database.
+    pub namespace: Arc<str>,
     /// `user@db` of the user that has opened it.
     pub user: Option<Arc<str>>,
     /// The user's rights when it was opened (see `CursorOwner::as_of`).
@@ -32,6 +36,8 @@ pub struct Entry {
     pub command: Arc<DocBuf>,
     /// When it was last used, or the member was asked about it.
     pub used: Instant,
+    /// How often in a row the member could not be asked about it.
+    pub unanswered: u32,
 }
 
 /// See the module's head.
@@ -87,12 +93,24 @@ impl Cursors {
             ));
         }
         entry.used = muniment_op::now();
+        entry.unanswered = 0;
         Ok(entry.clone())
     }
 
     /// The cursor with this number, whoever's it is.
     pub fn of_anyone(&self, id: i64) -> Option<Entry> {
         self.open.lock().0.get(&id).cloned()
+    }
+
+    /// Notes that the member could not be asked whether it has the cursor, which is forgotten if that goes on.
+    pub fn unanswered(&self, id: i64) {
+        let mut open = self.open.lock();
+        if let Some(entry) = open.0.get_mut(&id) {
+            entry.unanswered += 1;
+            if entry.unanswered >= MOST_UNANSWERED {
+                open.0.remove(&id);
+            }
+        }
     }
 
     /// Forgets a cursor.
@@ -129,10 +147,12 @@ mod tests {
         let entry = |used| Entry {
             set: sets.of(&SetAddress::parse("s/h:1", 27018).unwrap()),
             host: "h:1".to_string(),
+            namespace: "d.c".into(),
             user: None,
             as_of: 0,
             command: Arc::default(),
             used,
+            unanswered: 0,
         };
         let cursors = Cursors::default();
         assert!(cursors.insert(1, entry(began)));
@@ -151,5 +171,12 @@ mod tests {
         assert_eq!(ids(72), [1]);
         cursors.remove(1);
         assert_eq!(ids(110), [2]);
+        // A member that is gone for good does not keep it for ever.
+        cursors.unanswered(2);
+        assert_eq!(cursors.len(), 1);
+        assert!(cursors.get(2, None).is_ok());
+        cursors.unanswered(2);
+        cursors.unanswered(2);
+        assert_eq!(cursors.len(), 0);
     }
 }

@@ -186,10 +186,12 @@ fn opened(
     let entry = Entry {
         set: Arc::clone(set),
         host: host.to_string(),
+        namespace: cursor.get_str("ns").unwrap_or(cx.ns()).into(),
         user: owner.user,
         as_of: owner.as_of,
         command: Arc::new(command),
         used: muniment_op::now(),
+        unanswered: 0,
     };
     match router.cursors.insert(id, entry) {
         true => Ok(()),
@@ -256,7 +258,8 @@ pub fn kill_cursors(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> 
     let ids = cx.cursors_named()?;
     let owner = cx.cursor_owner();
     // Without the right to end those of others, a user ends the own cursors.
-    let any = auth::user_of(cx.server, cx.local).is_some_and(|u| u.may_end_cursors(cx.ns()));
+    let user = auth::user_of(cx.server, cx.local);
+    let any = |ns: &str| user.as_ref().is_some_and(|user| user.may_end_cursors(ns));
     let mut told = [
         "cursorsKilled",
         "cursorsNotFound",
@@ -266,7 +269,8 @@ pub fn kill_cursors(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> 
     .map(|name| (name, ArrayBuf::new()));
     for id in ids {
         let entry = router.cursors.of_anyone(id);
-        let Some(entry) = entry.filter(|entry| any || entry.user == owner.user) else {
+        let Some(entry) = entry.filter(|entry| entry.user == owner.user || any(&entry.namespace))
+        else {
             // It may be one of the router's own, over cursors of several shards.
             let mut done = cx.engine().cursors.kill(&[id], &owner, any);
             if router.cursors.of_anyone(id).is_some() {

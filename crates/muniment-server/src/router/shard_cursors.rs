@@ -49,6 +49,11 @@ impl ShardCursor {
         *self.used.lock() = muniment_op::now();
     }
 
+    /// Notes that the member is told of it now.
+    fn told(&self) {
+        *self.used.lock() = muniment_op::now();
+    }
+
     fn is_silent(&self, every: Duration) -> bool {
         self.id() != 0 && muniment_op::since(*self.used.lock()) >= every
     }
@@ -96,16 +101,18 @@ pub fn keep(server: &Arc<ServerState>) {
     while !server.lifecycle.wait_for_stop_for(Duration::from_secs(1)) {
         let every = (server.engine.cursors.timeout() / 4).min(LONGEST_SILENCE);
         let read = router.shard_cursors.silent(every);
-        for cursor in &read {
-            cursor.goes_on(cursor.id());
-        }
+        read.iter().for_each(|cursor| cursor.told());
         let read = read.iter().map(|c| (c.id(), &c.set, c.host.as_str()));
         ask(server, router, read, true);
         let passed_on = router.cursors.doubtful(muniment_op::now());
         let passed_on = passed_on.iter().map(|(id, e)| (*id, &e.set, &*e.host));
-        for id in ask(server, router, passed_on, false) {
-            router.cursors.remove(id);
-        }
+        let answers = ask(server, router, passed_on, false);
+        answers
+            .gone
+            .iter()
+            .for_each(|id| router.cursors.remove(*id));
+        let unanswered = answers.unanswered.iter();
+        unanswered.for_each(|id| router.cursors.unanswered(*id));
     }
 }
 
@@ -115,14 +122,22 @@ struct Member<'c> {
     ids: Vec<i64>,
 }
 
-/// Asks the members about their cursors, and has them keep these with `keep`. Returns those that are not open any more.
-/// A member that does not answer in time is asked again later.
+/// What members have said of cursors.
+#[derive(Default)]
+struct Answers {
+    /// Those that are not open any more.
+    gone: Vec<i64>,
+    /// Those of members that have not answered in time.
+    unanswered: Vec<i64>,
+}
+
+/// Asks the members about their cursors, and has them keep these with `keep`.
 fn ask<'c>(
     server: &ServerState,
     router: &Router,
     cursors: impl Iterator<Item = (i64, &'c Arc<SetPool>, &'c str)>,
     keep: bool,
-) -> Vec<i64> {
+) -> Answers {
     let mut members: BTreeMap<(&str, &str), Member<'_>> = BTreeMap::new();
     for (id, set, host) in cursors {
         let ids = Vec::new();
@@ -131,13 +146,16 @@ fn ask<'c>(
     }
     let commands = members.iter().flat_map(|((_, host), member)| {
         let of_some = member.ids.chunks(MOST).map(|ids| {
-            let ids: ArrayBuf = ids.iter().collect();
-            doc! { "_shardCursors": 1, "cursors": ids, "keep": keep }
+            let all: ArrayBuf = ids.iter().collect();
+            (
+                ids,
+                doc! { "_shardCursors": 1, "cursors": all, "keep": keep },
+            )
         });
-        of_some.map(|command| (*host, member.set, command))
+        of_some.map(|(ids, command)| (*host, member.set, ids, command))
     });
-    let commands: Vec<(&str, &Arc<SetPool>, DocBuf)> = commands.collect();
-    let asked = commands.iter().map(|(host, set, command)| Own {
+    let commands: Vec<(&str, &Arc<SetPool>, &[i64], DocBuf)> = commands.collect();
+    let asked = commands.iter().map(|(host, set, _, command)| Own {
         set,
         db: "admin",
         command,
@@ -146,19 +164,27 @@ fn ask<'c>(
     });
     let asked: Vec<_> = asked.collect();
     if asked.is_empty() {
-        return Vec::new();
+        return Answers::default();
     }
     let on = Until {
         on: &Stops(server),
         until: muniment_op::now() + PATIENCE,
     };
-    let mut gone = Vec::new();
-    for reply in ask_own_of_all(&on, router, &asked).into_iter().flatten() {
-        let said = reply.body.as_doc();
-        if client::check_ok(said).is_ok() {
-            let ids = said.get_array("gone").unwrap_or(Doc::EMPTY);
-            gone.extend(ids.values().filter_map(|v| v.as_i64_exact()));
+    let mut answers = Answers::default();
+    let replies = ask_own_of_all(&on, router, &asked);
+    for (reply, (_, _, ids, _)) in replies.into_iter().zip(&commands) {
+        let said = reply.and_then(|reply| {
+            client::check_ok(reply.body.as_doc())?;
+            Ok(reply.body)
+        });
+        match said {
+            Ok(said) => {
+                let gone = said.as_doc().get_array("gone").unwrap_or(Doc::EMPTY);
+                let gone = gone.values().filter_map(|v| v.as_i64_exact());
+                answers.gone.extend(gone);
+            }
+            Err(_) => answers.unanswered.extend_from_slice(ids),
         }
     }
-    gone
+    answers
 }
