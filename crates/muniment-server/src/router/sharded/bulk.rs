@@ -419,11 +419,6 @@ impl<'a> Bulk<'a> {
             .get(place)
             .and_then(|op| op.doc.as_doc().get("upsert"));
         if upserts.is_some_and(|v| v.truthy()) && result.is_some_and(finds_none) {
-            let known = self.known.get(self.ops.get(place).ok_or_else(lost)?.ns);
-            let known = known
-                .and_then(Option::as_ref)
-                .map(Arc::clone)
-                .ok_or_else(lost)?;
             let send = |bulk: &mut Self, shard: usize, doc: Doc<'_>| {
                 bulk.send_one(cx, router, (place, &known, shard), doc, &body)
             };

@@ -227,6 +227,27 @@ impl Lease {
         )
     }
 
+    /// Deletes the chunks of a collection that the configuration has forgotten. Another router may be dividing it anew,
+    /// under the same UUID: that one deletes what it finds.
+    ///
+    /// # Errors
+    /// Those of the configuration's set.
+    pub fn forget_chunks(
+        cx: &CommandContext<'_>,
+        router: &Router,
+        ns: &str,
+        uuid: &[u8; 16],
+    ) -> Result<()> {
+        let work = |lease: &Lease| {
+            let of = doc! { "uuid": uuid_value(uuid) };
+            match read(&**cx.op, router, "collections", of)?.is_empty() {
+                true => lease.delete_chunks(cx, router, uuid),
+                false => Ok(()),
+            }
+        };
+        Lease::if_free(cx, router, (ns, "forget"), work).map(drop)
+    }
+
     /// Keeps the right, before a step that may take some time.
     ///
     /// # Errors

@@ -21,7 +21,6 @@ use super::place::{
 use super::renamed::finish_rename;
 use super::reshard::operation::settle_all;
 use super::settle::without_what_is_left;
-use super::whole::forget_chunks;
 use super::{is_gone, is_stale};
 use crate::context::CommandContext;
 use crate::placement::FIELD;
@@ -518,5 +517,5 @@ pub fn drop_sharded(
         end(cx, router, &set, ns, of, Left::Dropped)?;
         cx.at_step("duringDrop")?;
     }
-    forget_chunks(cx, router, ns, &uuid)
+    Lease::forget_chunks(cx, router, ns, &uuid)
 }

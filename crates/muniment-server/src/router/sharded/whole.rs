@@ -11,7 +11,6 @@ use super::place::{Left, end, ending_with, placed, retell};
 use super::shard::shard;
 use crate::context::CommandContext;
 use crate::router::SetPool;
-use crate::router::configuration::read;
 use crate::router::place::home_of;
 use crate::router::{Known, Router};
 use crate::uuid::uuid_value;
@@ -237,28 +236,7 @@ fn ended(cx: &CommandContext<'_>, router: &Router, home: &SetPool, known: &Known
         // shard meanwhile what the configuration had said before.
         end(cx, router, &set, known.ns(), of, Left::staying(stays))?;
     }
-    forget_chunks(cx, router, known.ns(), &generation.uuid)
-}
-
-/// Deletes the chunks of a collection that the configuration has forgotten. Another router may be dividing it anew, under
-/// the same UUID: that one deletes what it finds.
-///
-/// # Errors
-/// Those of the configuration's set.
-pub fn forget_chunks(
-    cx: &CommandContext<'_>,
-    router: &Router,
-    ns: &str,
-    uuid: &[u8; 16],
-) -> Result<()> {
-    let work = |lease: &Lease| {
-        let of = doc! { "uuid": uuid_value(uuid) };
-        match read(&**cx.op, router, "collections", of)?.is_empty() {
-            true => lease.delete_chunks(cx, router, uuid),
-            false => Ok(()),
-        }
-    };
-    Lease::if_free(cx, router, (ns, "forget"), work).map(drop)
+    Lease::forget_chunks(cx, router, known.ns(), &generation.uuid)
 }
 
 fn not_found(ns: &str) -> Error {
