@@ -580,7 +580,7 @@ mod tests {
             ("tick", |all, _| assert!(all.tick())),
             ("invalidate", |all, _| all.invalidate("d.c", "gone")),
             ("kill", |all, id| {
-                let killed = all.kill(&[id], &CursorOwner::default(), false);
+                let killed = all.kill(&[id], &CursorOwner::default(), |_| false);
                 assert_eq!(killed.killed, [id]);
             }),
             ("kill_all", |all, _| all.kill_all()),
