@@ -113,6 +113,13 @@ impl Cursors {
         }
     }
 
+    /// Notes that the member has the cursor.
+    pub fn is_open(&self, id: i64) {
+        if let Some(entry) = self.open.lock().0.get_mut(&id) {
+            entry.unanswered = 0;
+        }
+    }
+
     /// Forgets a cursor.
     pub fn remove(&self, id: i64) {
         self.open.lock().0.remove(&id);

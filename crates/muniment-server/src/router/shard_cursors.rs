@@ -111,6 +111,8 @@ pub fn keep(server: &Arc<ServerState>) {
             .gone
             .iter()
             .for_each(|id| router.cursors.remove(*id));
+        let answered = answers.answered.iter();
+        answered.for_each(|id| router.cursors.is_open(*id));
         let unanswered = answers.unanswered.iter();
         unanswered.for_each(|id| router.cursors.unanswered(*id));
     }
@@ -125,7 +127,9 @@ struct Member<'c> {
 /// What members have said of cursors.
 #[derive(Default)]
 struct Answers {
-    /// Those that are not open any more.
+    /// Those of members that have answered.
+    answered: Vec<i64>,
+    /// Those of them that are not open any more.
     gone: Vec<i64>,
     /// Those of members that have not answered in time.
     unanswered: Vec<i64>,
@@ -179,6 +183,7 @@ fn ask<'c>(
         });
         match said {
             Ok(said) => {
+                answers.answered.extend_from_slice(ids);
                 let gone = said.as_doc().get_array("gone").unwrap_or(Doc::EMPTY);
                 let gone = gone.values().filter_map(|v| v.as_i64_exact());
                 answers.gone.extend(gone);

@@ -525,12 +525,8 @@ impl<'a> Bulk<'a> {
             (op.doc.as_doc().to_buf(), op.ns, op.id)
         };
         let doc = op.as_doc();
-        let known = self
-            .known
-            .get(ns)
-            .and_then(Option::as_ref)
-            .map(Arc::clone)
-            .ok_or_else(lost)?;
+        let known = self.known.get(ns).and_then(Option::as_ref);
+        let known = known.map(Arc::clone).ok_or_else(lost)?;
         let body = command(cx, true, &[id]);
         let send = |bulk: &mut Self, shard: usize, doc: Doc<'_>| {
             bulk.send_one(cx, router, (place, &known, shard), doc, &body)
@@ -546,11 +542,7 @@ impl<'a> Bulk<'a> {
             collation: collation_in(doc),
             variables: variables.as_doc(),
         };
-        let update = doc
-            .get("updateMods")
-            .filter(|u| relocate::may_move(&known, *u, None))
-            // The shard refuses constants beside what is no pipeline.
-            .filter(|u| doc.get("constants").is_none() || u.as_array().is_some());
+        let update = key_change(&known, doc);
         for _ in 0..ATTEMPTS {
             cx.op.check()?;
             let found = match self.find(cx, router, (place, &known, shards), (&wanted, update))? {
@@ -574,6 +566,13 @@ impl<'a> Bulk<'a> {
             if !again {
                 return Ok(());
             }
+            let moves = |d: &DocBuf| has_code(d, Code::WouldChangeOwningShard);
+            if let Some(update) =
+                update.filter(|_| self.done.results.get(&place).is_some_and(moves))
+            {
+                let filters = doc.get_array("arrayFilters").unwrap_or(Doc::EMPTY);
+                relocate::check_possible(cx, &known, (&wanted, update), filters)?;
+            }
             // It is not done: if the next attempt ends since the router knows an old placement, it begins anew.
             self.pending.insert(place);
             self.done.results.remove(&place);
@@ -581,6 +580,14 @@ impl<'a> Bulk<'a> {
         }
         Err(too_often())
     }
+}
+
+/// The change of an operation, if it may move its document. A shard refuses constants beside what is no pipeline.
+fn key_change<'o>(known: &Known, op: Doc<'o>) -> Option<Value<'o>> {
+    let update = op.get("updateMods")?;
+    let constants = op.get_doc("constants").is_some_and(|c| !c.is_empty());
+    let refused = constants && update.as_array().is_none();
+    (!refused && relocate::may_move(known, update, None)).then_some(update)
 }
 
 /// An operation; a document that it inserts gets its `_id` here, since that may be a part of the key.

@@ -203,7 +203,8 @@ pub fn drop(cx: &mut CommandContext<'_>, router: &Router, known: &Arc<Known>) ->
 }
 
 /// Drops a database: its sharded collections first. The database's shard refuses to drop what is a part of a collection
-/// over shards, such as one that another router has not dropped everywhere before it ended: that is settled first.
+/// over shards, such as one that another router has not dropped everywhere before it ended, or what a rename or resharding
+/// has left: that is settled first, for which all shards have to be there.
 ///
 /// # Errors
 /// Those of the sets.

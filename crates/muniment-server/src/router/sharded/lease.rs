@@ -6,16 +6,19 @@
 //! to be read from the configuration ([`settle`](super::settle)).
 
 use crate::context::CommandContext;
-use crate::router::Router;
-use crate::router::configuration::read;
+use crate::router::configuration::{read, read_after};
 use crate::router::forward::run;
+use crate::router::{Reach, Router};
 use crate::uuid::uuid_value;
 use muniment_op::{Interrupt, sleep_until};
 use muniment_shard::Timestamp;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc};
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, array, doc};
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
+
+/// So many chunks are deleted in one transaction, whose size is limited.
+const CHUNKS: usize = 10_000;
 
 /// A document older than this may be removed. Commands wait longer than this for a change to be settled.
 const OLD: Duration = Duration::from_secs(8);
@@ -217,14 +220,20 @@ impl Lease {
         router: &Router,
         uuid: &[u8; 16],
     ) -> Result<()> {
-        let all = doc! { "q": doc! { "uuid": uuid_value(uuid) }, "limit": 0 };
-        let delete = doc! { "delete": "chunks", "deletes": array![all] };
-        transact(
-            cx,
-            router,
-            vec![(self, self.renewal())],
-            (vec![delete], false),
-        )
+        loop {
+            let of = doc! { "uuid": uuid_value(uuid) };
+            let page = ("_id", CHUNKS);
+            let some = read_after(&**cx.op, router, "chunks", of, page, Reach::Primary)?;
+            let ids: ArrayBuf = some.iter().filter_map(|d| d.as_doc().get("_id")).collect();
+            let these = doc! { "uuid": uuid_value(uuid), "_id": doc! { "$in": ids } };
+            let these = doc! { "q": these, "limit": 0 };
+            let delete = doc! { "delete": "chunks", "deletes": array![these] };
+            let still = vec![(self, self.renewal())];
+            transact(cx, router, still, (vec![delete], false))?;
+            if some.len() < CHUNKS {
+                return Ok(());
+            }
+        }
     }
 
     /// Deletes the chunks of a collection that the configuration has forgotten. Another router may be dividing it anew,

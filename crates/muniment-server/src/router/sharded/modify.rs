@@ -170,10 +170,12 @@ fn changes_key(
         let code = client::code_of(reply.body.as_doc());
         let done = reply.body.as_doc().get_doc("lastErrorObject");
         let none = done.and_then(|d| d.get("n")?.as_i64_exact()) == Some(0);
-        if (none && found) || code == Some(Code::WouldChangeOwningShard) {
-            continue;
+        if code == Some(Code::WouldChangeOwningShard) {
+            let wanted = (&change.wanted, change.update);
+            relocate::check_possible(cx, known, wanted, change.array_filters)?;
+        } else if !(none && found) {
+            return back(cx, router, &Arc::clone(known.set(shard)?), &reply);
         }
-        return back(cx, router, &Arc::clone(known.set(shard)?), &reply);
     }
     Err(too_often())
 }

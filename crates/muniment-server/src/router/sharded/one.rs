@@ -45,7 +45,10 @@ pub fn write(
         variables: variables.as_doc(),
     };
     let update = d.get("u").unwrap_or(Value::Null);
-    if writes == Writes::Updates && relocate::may_move(known, update, None) {
+    // The shard refuses constants beside what is no pipeline.
+    let pipeline = update.as_array().is_some();
+    let refused = !pipeline && d.get_doc("c").is_some_and(|c| !c.is_empty());
+    if writes == Writes::Updates && !refused && relocate::may_move(known, update, None) {
         let change = Change {
             wanted,
             update,
@@ -120,6 +123,10 @@ fn changed(
                 )?;
                 if done.n > 0 || (done.first_error().is_some() && !done.would_move()) {
                     return Ok(done);
+                }
+                if done.would_move() {
+                    let wanted = (&change.wanted, change.update);
+                    relocate::check_possible(cx, known, wanted, change.array_filters)?;
                 }
             }
         }

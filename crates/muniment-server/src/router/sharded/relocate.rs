@@ -129,7 +129,7 @@ pub fn run(
             return Ok(Outcome::None);
         };
         // The document's shard answers for an update that is not possible.
-        if owner_after(cx, known, change, &chosen)?.is_none_or(|owner| owner == chosen.shard) {
+        if owner_after(cx, known, change, &chosen).is_none_or(|owner| owner == chosen.shard) {
             return Ok(Outcome::Stays(chosen));
         }
         let number = number_after(router).saturating_add(attempt as i64);
@@ -148,28 +148,38 @@ pub fn run(
 }
 
 /// The shard that a document belongs to after the update. `None` if the update leaves it as it is, or is not possible.
-///
-/// # Errors
-/// 2 BadValue if the router cannot make the document: the filter has `$text` below `$or`, and the update wants to know which
-/// element of an array has matched. Only an index answers the first, and a shard cannot move the document.
 fn owner_after(
     cx: &CommandContext<'_>,
     known: &Known,
     change: &Change<'_>,
     chosen: &Chosen,
-) -> Result<Option<usize>> {
-    let new = match changed(cx, known, change, chosen.doc.as_doc()) {
-        Ok(Some(new)) => new,
-        Err(e) if e.code() == Filter::NO_TEXT_INDEX => {
-            return Err(Error::bad_value(
-                "the positional operator does not go together with $text below $or in an update \
-                 of a shard key",
-            ));
-        }
-        Ok(None) | Err(_) => return Ok(None),
-    };
-    let key = known.key.key_of(new.as_doc()).ok();
-    Ok(key.map(|key| known.table.owner(&key)))
+) -> Option<usize> {
+    let new = changed(cx, known, change, chosen.doc.as_doc()).ok()??;
+    let key = known.key.key_of(new.as_doc()).ok()?;
+    Some(known.table.owner(&key))
+}
+
+/// To be called after a shard has said that an update moves its document, which [`run`] did not do.
+///
+/// # Errors
+/// 2 BadValue if the router cannot make the document: the filter has `$text` below `$or`, which only an index answers, and
+/// the update wants to know which element of an array has matched.
+pub fn check_possible(
+    cx: &CommandContext<'_>,
+    known: &Known,
+    (wanted, update): (&Wanted<'_>, Value<'_>),
+    array_filters: Doc<'_>,
+) -> Result<()> {
+    let ctx = context(cx, known, wanted.collation, wanted.variables)?;
+    let filter = Filter::parse_query(wanted.filter, &ctx)?.without_planned();
+    let update = Update::parse(update, array_filters, &ctx)?;
+    match update.needs_match_info() && filter.has_text() {
+        true => Err(Error::bad_value(
+            "the positional operator does not go together with $text below $or in an update of a \
+             shard key",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// The document after the update; `None` if it is the same.

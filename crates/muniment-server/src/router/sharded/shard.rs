@@ -15,8 +15,7 @@ use super::dividing::{
 };
 use super::lease::Lease;
 use super::place::{
-    Left, Stored, Told, end, ending_with, homes, of_table, placed, retell, stored, tell,
-    tell_streams,
+    Left, Stored, Told, end, ending_with, of_table, placed, retell, stored, tell, tell_streams,
 };
 use super::renamed::finish_rename;
 use super::reshard::operation::settle_all;
@@ -445,8 +444,8 @@ pub fn write_chunks(
     Ok(())
 }
 
-/// Tells the shards that have a collection what they own of it once more. A router that was about to untrack or to rename
-/// it may have told one that it stays there, and have ended.
+/// Tells all shards what they own of a collection once more. A router that was about to untrack or to rename it may have told
+/// one that it stays there, and have ended.
 ///
 /// # Errors
 /// Those of the sets.
@@ -456,7 +455,8 @@ fn stays_nowhere(
     known: &crate::router::Known,
 ) -> Result<()> {
     let of = (known.ns(), &known.collection.generation.uuid);
-    for (set, shard) in homes(cx, router, known)? {
+    for (name, set) in router.catalog.shards(&**cx.op, router)? {
+        let shard = known.table.shard_named(&name);
         match retell(cx, router, &set, of, (placed(known, shard)?, None)) {
             // It has nothing of the collection, or a range moves there, and then it was not told that.
             Err(e) if is_stale(&e) || e.code() == Code::NamespaceNotFound => {}
