@@ -46,7 +46,7 @@ impl ShardCursor {
     /// Notes that the cursor was used, and has this number; 0 if that was its end.
     pub fn goes_on(&self, id: i64) {
         self.id.store(id, Relaxed);
-        *self.used.lock() = muniment_op::now();
+        self.told();
     }
 
     /// Notes that the member is told of it now.

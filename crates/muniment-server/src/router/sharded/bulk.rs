@@ -542,7 +542,9 @@ impl<'a> Bulk<'a> {
             collation: collation_in(doc),
             variables: variables.as_doc(),
         };
-        let update = key_change(&known, doc);
+        let constants = doc.get_doc("constants");
+        let update = doc.get("updateMods");
+        let update = update.filter(|u| relocate::changes_key(&known, *u, constants));
         for _ in 0..ATTEMPTS {
             cx.op.check()?;
             let found = match self.find(cx, router, (place, &known, shards), (&wanted, update))? {
@@ -580,14 +582,6 @@ impl<'a> Bulk<'a> {
         }
         Err(too_often())
     }
-}
-
-/// The change of an operation, if it may move its document. A shard refuses constants beside what is no pipeline.
-fn key_change<'o>(known: &Known, op: Doc<'o>) -> Option<Value<'o>> {
-    let update = op.get("updateMods")?;
-    let constants = op.get_doc("constants").is_some_and(|c| !c.is_empty());
-    let refused = constants && update.as_array().is_none();
-    (!refused && relocate::may_move(known, update, None)).then_some(update)
 }
 
 /// An operation; a document that it inserts gets its `_id` here, since that may be a part of the key.

@@ -45,10 +45,7 @@ pub fn write(
         variables: variables.as_doc(),
     };
     let update = d.get("u").unwrap_or(Value::Null);
-    // The shard refuses constants beside what is no pipeline.
-    let pipeline = update.as_array().is_some();
-    let refused = !pipeline && d.get_doc("c").is_some_and(|c| !c.is_empty());
-    if writes == Writes::Updates && !refused && relocate::may_move(known, update, None) {
+    if writes == Writes::Updates && relocate::changes_key(known, update, d.get_doc("c")) {
         let change = Change {
             wanted,
             update,

@@ -102,6 +102,13 @@ pub fn may_move(known: &Known, update: Value<'_>, fixed: Option<Doc<'_>>) -> boo
     })
 }
 
+/// Whether an update with these constants may move its document. A shard refuses constants beside what is no pipeline.
+pub fn changes_key(known: &Known, update: Value<'_>, constants: Option<Doc<'_>>) -> bool {
+    let has_constants = constants.is_some_and(|c| !c.is_empty());
+    let refused = has_constants && update.as_array().is_none();
+    !refused && may_move(known, update, None)
+}
+
 /// Whether a document may be moved to another shard, or may have been not long ago.
 pub fn is_possible(known: &Known) -> bool {
     known.table.shards().len() > 1 || known.recent_keys().next().is_some()
