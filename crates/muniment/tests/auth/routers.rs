@@ -388,9 +388,15 @@ fn change_streams_at_routers_need_rights() {
 fn cursors_of_others_end_by_the_right_to_it() {
     let mut keyed = Keyed::new(1);
     let root = &mut keyed.root;
-    for name in ["a", "b"] {
-        user(root, name, "[{role: 'readWrite', db: 'own'}]");
-    }
+    // The right to end those of another collection is none to end these.
+    let other = "{createRole: 'ends', roles: [], privileges: [{resource: {db: 'own', collection: 'other'}, actions: ['killAnyCursor']}]}";
+    run(&mut *root, "own", other);
+    user(root, "a", "[{role: 'readWrite', db: 'own'}]");
+    user(
+        root,
+        "b",
+        "[{role: 'readWrite', db: 'own'}, {role: 'ends', db: 'own'}]",
+    );
     let router = &keyed.cluster.routers[0];
     let [mut a, mut b] = ["a", "b"].map(|name| {
         let mut c = router.connect();
@@ -425,7 +431,11 @@ fn cursors_of_others_end_by_the_right_to_it() {
             ["cursorsKilled", "cursorsNotFound", "cursorsAlive"]
                 .map(|name| reply.as_doc().get_array(name).unwrap().values().count())
         };
-        assert_eq!(counts(run(&mut b, "own", &kill)), [0, 0, 1], "{collection}");
+        let as_other = format!("{{killCursors: 'other', cursors: [NumberLong('{id}')]}}");
+        for kill in [&kill, &as_other] {
+            let told = counts(run(&mut b, "own", kill));
+            assert_eq!(told, [0, 0, 1], "{collection}: {kill}");
+        }
         run(&mut a, "own", &more);
         assert_eq!(counts(run(root, "own", &kill)), [1, 0, 0], "{collection}");
         expect(&mut a, "own", 43, &[&more]);
