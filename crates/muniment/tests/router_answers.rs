@@ -637,3 +637,68 @@ fn a_size_over_shards_says_whether_it_has_come_to_its_limit() {
         }
     }
 }
+
+/// In a transaction a shard's refusal would abort it, so the router looks before whether a view is over a divided
+/// collection: each statement may be the first of its transaction, and the router may know nothing of the view.
+#[test]
+fn views_over_divided_collections_are_read_in_transactions() {
+    let (servers, mut c, mut alone) = divided_and_alone();
+    let sorted = "{$sort: {_id: 1}}";
+    let statements = [
+        "find: 'v', sort: {_id: 1}, filter: {x: {$lt: 4}}".to_string(),
+        "find: 'w', sort: {_id: 1}, limit: 3".to_string(),
+        "distinct: 'v', key: 'x'".to_string(),
+        format!("aggregate: 'w', pipeline: [{sorted}], cursor: {{}}"),
+        format!("aggregate: 'j', pipeline: [{sorted}], cursor: {{}}"),
+        format!(
+            "aggregate: 'u', pipeline: [{sorted}, {{$lookup: {{from: 'w', localField: '_id', foreignField: '_id', as: 'r'}}}}], cursor: {{}}"
+        ),
+        format!(
+            "aggregate: 'c', pipeline: [{sorted}, {{$graphLookup: {{from: 'v', startWith: '$x', connectFromField: 'x', connectToField: '_id', as: 'r'}}}}, {{$set: {{r: {{$size: '$r'}}}}}}], cursor: {{}}"
+        ),
+        "aggregate: 'vu', pipeline: [{$count: 'n'}], cursor: {}".to_string(),
+        "find: 'vu', sort: {_id: 1}".to_string(),
+    ];
+    let told = [&mut c, &mut alone].map(|c| {
+        for i in 0..10 {
+            let doc = format!("{{_id: {i}, x: {}}}", i % 4);
+            run(c, "d", &format!("{{insert: 'c', documents: [{doc}]}}"));
+            run(c, "d", &format!("{{insert: 'u', documents: [{doc}]}}"));
+        }
+        let lookup = "{$lookup: {from: 'v', localField: '_id', foreignField: 'x', as: 'r'}}, {$set: {r: {$size: '$r'}}}";
+        for (view, on, stages) in [
+            ("v", "c", "{$match: {_id: {$gte: 2}}}"),
+            ("w", "v", "{$set: {y: 1}}"),
+            ("j", "u", lookup),
+            ("vu", "u", "{$match: {x: 1}}"),
+        ] {
+            run(c, "d", &format!("{{create: '{view}', viewOn: '{on}', pipeline: [{stages}]}}"));
+        }
+        let mut told = Vec::new();
+        let mut number = 0;
+        for first in 0..statements.len() {
+            number += 1;
+            // One server knows no such command.
+            drop(c.command("admin", &shell("{flushRouterConfig: 1}")));
+            let rest = format!(
+                "lsid: {{id: UUID('00000000-0000-4000-8000-000000000001')}}, txnNumber: NumberLong({number}), autocommit: false"
+            );
+            let write = "update: 'c', updates: [{q: {_id: 5}, u: {$inc: {n: 1}}}]".to_string();
+            let all = statements[first..].iter().chain([&write]).chain(&statements[..first]);
+            for (i, statement) in all.enumerate() {
+                let starts = if i == 0 { ", startTransaction: true" } else { "" };
+                let reply = run(c, "d", &format!("{{{statement}, {rest}{starts}}}"));
+                let reply = reply.as_doc();
+                let batch = reply.get_doc("cursor").and_then(|d| d.get("firstBatch"));
+                told.push(format!("{statement}: {:?}", batch.or(reply.get("values"))));
+            }
+            run(c, "admin", &format!("{{commitTransaction: 1, {rest}}}"));
+        }
+        told
+    });
+    drop(servers);
+    let [routed, alone] = told;
+    for (routed, alone) in routed.iter().zip(&alone) {
+        assert_eq!(routed, alone);
+    }
+}

@@ -7,7 +7,7 @@ use muniment_auth::action::Action;
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "flushRouterConfig",
-    doc: "Forgets what is known of databases and shards, so that it is read again",
+    doc: "Forgets what is known of databases, shards and views, so that it is read again",
     kind: Kind::Admin,
     of_router: true,
     admin_only: true,
@@ -15,6 +15,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
         Routed::By(|cx, router| {
             router.catalog.forget();
             router.tables.forget();
+            router.views.forget();
             cx.reply.field("flushed", true);
             Ok(())
         }),

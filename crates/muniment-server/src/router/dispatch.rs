@@ -71,6 +71,7 @@ fn sharded(cx: &mut CommandContext<'_>, router: &Router, run: OnShards) -> Resul
             (known, _) => known,
         };
         let done = match &known {
+            None if view::is_to_be_taken_apart(cx, router)? => view::run(cx, router),
             None => whole(cx, router),
             Some(known) => run(cx, router, known),
         };

@@ -34,6 +34,7 @@ mod tables;
 mod times;
 mod together;
 mod transactions;
+mod views;
 
 use crate::options::{ClusterRole, ServerOptions, SetAddress};
 use crate::sets::Sets;
@@ -47,6 +48,7 @@ use std::sync::atomic::AtomicBool;
 use tables::Tables;
 use times::Times;
 use transactions::Transactions;
+use views::Views;
 
 pub use crate::sets::{Reach, SetPool};
 pub use accounts::keep as keep_accounts;
@@ -65,6 +67,8 @@ pub struct Router {
     pub catalog: Catalog,
     /// Which shard owns which part of sharded collections.
     pub tables: Tables,
+    /// The names that are not those of views over sharded collections.
+    pub views: Views,
     cursors: Cursors,
     shard_cursors: ShardCursors,
     pub(crate) transactions: Transactions,
@@ -96,6 +100,7 @@ impl Router {
             sets,
             catalog: Catalog::default(),
             tables: Tables::default(),
+            views: Views::default(),
             cursors: Cursors::default(),
             shard_cursors: ShardCursors::default(),
             transactions: Transactions::default(),

@@ -2,17 +2,14 @@
 
 use super::host::Around;
 use super::into::Into;
-use super::pipeline::{Whole, over, over_whole, read_by, shards_of};
+use super::pipeline::{Whole, over, over_whole, read_by, shards_of, take_part};
 use super::remote::{Output, Remote, Terms};
 use super::whole::{bring_home, track_and_move};
-use super::{
-    OnSet, Repeats, broadcast, collation_in, gather, is_stale, time_of_read, to_one, view,
-    with_terms,
-};
+use super::{Repeats, broadcast, collation_in, is_stale, time_of_read, to_one, view, with_terms};
 use crate::commands::cursor_reply::limits;
 use crate::context::CommandContext;
 use crate::router::Router;
-use crate::router::place::{OF_CONFIG, first_stage, is_of_router, set_of};
+use crate::router::place::{OF_CONFIG, first_stage, is_of_router};
 use crate::router::relay::{database, stored_sessions};
 use crate::router::streams;
 use crate::router::tables::Known;
@@ -20,7 +17,7 @@ use bytes::Bytes;
 use muniment_exec::{BatchLimits, Cursor};
 use muniment_query::stage::change_stream;
 use muniment_query::{DocStream, Pipeline};
-use muniment_value::{ArrayBuf, Collation, Doc, DocBuf, Error, Result, doc};
+use muniment_value::{ArrayBuf, Collation, Doc, Error, Result, doc};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -80,7 +77,11 @@ fn repeated(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     // A view that the pipeline reads is over a sharded collection, which its shard has found out.
     let mut below = false;
     loop {
-        let done = match attempt(cx, router, below) {
+        let done = match view::is_to_be_taken_apart(cx, router)? {
+            true => view::run(cx, router),
+            false => attempt(cx, router, below),
+        };
+        let done = match done {
             Err(e) if view::is_below(cx, router, cx.collection_name(), &e)? => {
                 cx.reply.buffer().truncate(begun);
                 match cx.args.bool("explain", false) {
@@ -122,6 +123,9 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router, below: bool) -> Result<
             let ns = format!("{}.{name}", cx.db());
             any |= router.tables.of(&**cx.op, router, &ns)?.is_some();
         }
+        if cx.generic.in_transaction() && !others.is_empty() {
+            any |= (router.views.below(&**cx.op, router, cx.db(), &others)?).sharded;
+        }
     }
     let elsewhere = match target(cx) {
         Some(into) => into.is_elsewhere(cx, router)?,
@@ -156,9 +160,7 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router, below: bool) -> Result<
     {
         return to_one(cx, router, known, *one);
     }
-    if cx.generic.in_transaction() && !others.is_empty() {
-        take_part(cx, router, &others)?;
-    }
+    take_part(cx, router, &others)?;
     let whole = Whole {
         collection: cx.collection_name(),
         pipeline,
@@ -232,22 +234,4 @@ impl DocStream for Named {
 fn target(cx: &CommandContext<'_>) -> Option<Into> {
     let stages = cx.request.body.get_array("pipeline")?;
     Into::of(stages.values().last()?.as_doc()?, cx.db())
-}
-
-/// Has the shards of other collections take part in the client's transaction, before stages read there.
-fn take_part(cx: &CommandContext<'_>, router: &Router, names: &[String]) -> Result<()> {
-    for name in names {
-        let ns = format!("{}.{name}", cx.db());
-        let sets: Vec<OnSet> = match router.tables.of(&**cx.op, router, &ns)? {
-            Some(known) => {
-                let shards = known.all().into_iter();
-                let sets = shards.map(|s| Ok((Arc::clone(known.set(s)?), known.versions(s))));
-                sets.collect::<Result<_>>()?
-            }
-            None => vec![(set_of(cx, router, cx.db())?, DocBuf::new())],
-        };
-        let find = doc! { "find": name.as_str(), "limit": 1, "singleBatch": true };
-        gather(cx, router, &sets, with_terms(cx, find).as_doc())?;
-    }
-    Ok(())
 }

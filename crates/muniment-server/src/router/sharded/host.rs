@@ -1,7 +1,7 @@
 //! The database around the stages that a router runs: other collections, wherever they are.
 
 use super::output::{Merging, Replacing, variables};
-use super::place::view;
+use super::place::{View, view};
 use super::remote::{Remote, Terms, all_or_none};
 use super::{PAUSE, is_gone, is_stale};
 use crate::context::CommandContext;
@@ -171,6 +171,58 @@ impl Host for Around {
 }
 
 impl Around {
+    /// As [`Host::pipeline`] on a collection that is not sharded, or on a view: this set has its database.
+    fn at_home(
+        &self,
+        pipeline: Doc<'_>,
+        ctx: &QueryContext,
+        set: Arc<SetPool>,
+    ) -> Result<Box<dyn DocStream>> {
+        let (router, on) = (self.terms.router()?, &*self.terms.on);
+        let name = (ctx.db.as_str(), ctx.collection.as_str());
+        // The shard's refusal would abort the transaction.
+        if self.terms.in_transaction()
+            && router.views.read_sharded(on, router, name)?
+            && let Some(view) = view(on, router, &set, name.0, name.1)?
+        {
+            return self.through(view, pipeline, ctx);
+        }
+        let sets = vec![(Arc::clone(&set), DocBuf::new())];
+        match self.streams(ctx, pipeline, sets) {
+            Err(e) if is_stale(&e) => match view(on, router, &set, name.0, name.1)? {
+                // The shard has found out that a collection below the view is sharded.
+                Some(view) => {
+                    let below = format!("{}.{}", ctx.db, view.on);
+                    router.tables.refresh(on, router, &below)?;
+                    self.through(view, pipeline, ctx)
+                }
+                None => Err(e),
+            },
+            streams => {
+                let one = streams?.into_iter().next();
+                one.ok_or_else(|| Error::internal("a reply is lost"))
+            }
+        }
+    }
+
+    /// What stages make of a view.
+    fn through(
+        &self,
+        view: View,
+        pipeline: Doc<'_>,
+        ctx: &QueryContext,
+    ) -> Result<Box<dyn DocStream>> {
+        let mut all = view.pipeline;
+        pipeline.values().for_each(|stage| {
+            all.push(stage);
+        });
+        let ctx = QueryContext {
+            collection: view.on,
+            ..ctx.nested()?
+        };
+        self.pipeline(all.as_doc(), &ctx)
+    }
+
     fn attempt(&self, pipeline: Doc<'_>, ctx: &QueryContext) -> Result<Box<dyn DocStream>> {
         let router = self.terms.router()?;
         let on = &*self.terms.on;
@@ -188,29 +240,7 @@ impl Around {
             let Some(set) = router.catalog.database(on, router, &ctx.db, None)? else {
                 return Pipeline::parse(pipeline, ctx)?.open(Box::new(Empty), &self.inner());
             };
-            let streams = match self.streams(ctx, pipeline, vec![(Arc::clone(&set), DocBuf::new())])
-            {
-                Err(e) if is_stale(&e) => match view(on, router, &set, &ctx.db, &ctx.collection)? {
-                    // The shard has found out that a collection below the view is sharded.
-                    Some(view) => {
-                        let below = format!("{}.{}", ctx.db, view.on);
-                        router.tables.refresh(on, router, &below)?;
-                        let mut all = view.pipeline;
-                        pipeline.values().for_each(|stage| {
-                            all.push(stage);
-                        });
-                        let ctx = QueryContext {
-                            collection: view.on,
-                            ..ctx.nested()?
-                        };
-                        return self.pipeline(all.as_doc(), &ctx);
-                    }
-                    None => return Err(e),
-                },
-                streams => streams?,
-            };
-            let one = streams.into_iter().next();
-            return one.ok_or_else(|| Error::internal("a reply is lost"));
+            return self.at_home(pipeline, ctx, set);
         };
         match split(pipeline, ctx)? {
             Division::Split(split) => {

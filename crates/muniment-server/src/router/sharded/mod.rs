@@ -25,7 +25,7 @@ pub mod move_primary;
 pub mod movement;
 mod one;
 mod output;
-mod pipeline;
+pub mod pipeline;
 pub mod place;
 pub mod reads;
 pub mod refine;
@@ -106,6 +106,7 @@ impl Repeats {
             None => router.tables.refresh(&**cx.op, router, ns).map(drop),
         };
         if cx.generic.in_transaction() {
+            router.views.forget();
             look()?;
             return Err(why.with_label("TransientTransactionError"));
         }

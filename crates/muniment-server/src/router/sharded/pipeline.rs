@@ -8,7 +8,7 @@ use super::output::variables;
 use super::place::collation_of;
 use super::reads::at_least_one;
 use super::remote::{Output, Terms, streams};
-use super::{OnSet, collation_in, gather, reached, told, unlimited};
+use super::{OnSet, collation_in, gather, reached, told, unlimited, with_terms};
 use crate::context::CommandContext;
 use crate::placement::merging;
 use crate::router::Router;
@@ -215,4 +215,29 @@ pub fn read_by(pipeline: Doc<'_>, names: &mut Vec<String>) {
         names.extend(from.map(str::to_string));
         read_by(inner, names);
     }
+}
+
+/// Has the shards of collections that stages read take part in the client's transaction, if there is one, before that.
+///
+/// # Errors
+/// Those of the shards.
+pub fn take_part(cx: &CommandContext<'_>, router: &Router, names: &[String]) -> Result<()> {
+    if !cx.generic.in_transaction() || names.is_empty() {
+        return Ok(());
+    }
+    let below = router.views.below(&**cx.op, router, cx.db(), names)?;
+    for name in below.collections {
+        let ns = format!("{}.{name}", cx.db());
+        let sets: Vec<OnSet> = match router.tables.of(&**cx.op, router, &ns)? {
+            Some(known) => {
+                let shards = known.all().into_iter();
+                let sets = shards.map(|s| Ok((Arc::clone(known.set(s)?), known.versions(s))));
+                sets.collect::<Result<_>>()?
+            }
+            None => vec![(set_of(cx, router, cx.db())?, DocBuf::new())],
+        };
+        let find = doc! { "find": name.as_str(), "limit": 1, "singleBatch": true };
+        gather(cx, router, &sets, with_terms(cx, find).as_doc())?;
+    }
+    Ok(())
 }

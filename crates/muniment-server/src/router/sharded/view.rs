@@ -3,14 +3,15 @@
 //! A view is on the shard of its database, which finds out that a collection below it is sharded, and refuses the
 //! command. The router then reads the definition of the view, and runs the command as a pipeline over the collection.
 
-use super::pipeline::{Whole, over};
+use super::pipeline::{Whole, over, read_by, take_part};
 use super::place::{View, view};
 use super::reads::distinct_of;
 use super::{collation_in, is_stale};
 use crate::commands::cursor_reply::limits;
 use crate::context::CommandContext;
+use crate::registry::Kind;
 use crate::router::Router;
-use crate::router::place::set_of;
+use crate::router::place::{OF_CONFIG, set_of};
 use muniment_exec::BatchLimits;
 use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, doc, number};
 
@@ -33,6 +34,22 @@ pub fn is_below(cx: &CommandContext<'_>, router: &Router, name: &str, e: &Error)
     }
     router.tables.refresh(&**cx.op, router, below)?;
     Ok(definition(cx, router, name)?.is_some())
+}
+
+/// Whether a command is a statement of a transaction that reads a view over a sharded collection. Its shard would refuse
+/// it, which aborts the transaction.
+///
+/// # Errors
+/// Those of reading the configuration, and of the shard.
+pub fn is_to_be_taken_apart(cx: &CommandContext<'_>, router: &Router) -> Result<bool> {
+    let name = cx.collection_name();
+    if !cx.generic.in_transaction() || cx.spec.kind != Kind::Read || name.is_empty() {
+        return Ok(false);
+    }
+    if OF_CONFIG.contains(&cx.db()) || router.tables.of(&**cx.op, router, cx.ns())?.is_some() {
+        return Ok(false);
+    }
+    router.views.read_sharded(&**cx.op, router, (cx.db(), name))
 }
 
 fn definition(cx: &CommandContext<'_>, router: &Router, name: &str) -> Result<Option<View>> {
@@ -112,6 +129,12 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     check_collation(cx, &view, collation_in(body))?;
     add_own_stages(cx, (cx.spec.name, body), &mut view.pipeline)?;
     let collation = Some(view.collation.as_doc());
+    let mut read = Vec::new();
+    read_by(view.pipeline.as_doc(), &mut read);
+    if cx.spec.name == "distinct" {
+        read.push(view.on.clone());
+    }
+    take_part(cx, router, &read)?;
     if cx.spec.name == "distinct" {
         return distinct_of(cx, router, (&view.on, view.pipeline.as_doc()), collation);
     }
