@@ -6,6 +6,10 @@
 //! the tree `META`: these puts are the only ones that are in no record, because applying the log after
 //! the cut computes them again.
 //!
+//! There may be something to write although no commit has come since the last cut: a start finds damage, and
+//! a transaction shows its arrays before it commits. So these puts go into the trees even where everything up
+//! to the cut is on the disk already.
+//!
 //! Dropping a collection or index leaves a note in `META`. Its tree is given up when no view is left
 //! that began before the drop; the note goes with a later cut, when the files are gone.
 
@@ -192,9 +196,12 @@ impl Inner {
             .map_or(Timestamp::ZERO, |log| log.begins_after());
         let names = self.catalog.save_past(begins);
         batch.extend(names.into_iter().map(|(k, v)| meta(k, v)));
-        let next_id = self.catalog.next_id().to_le_bytes();
-        batch.push(meta(keys::next_id(), Some(next_id.to_vec())));
-        self.trees.apply(batch, cut);
+        // The disk has it already if no commit has come since. A table would be written for it alone.
+        if cut > persisted {
+            let next_id = self.catalog.next_id().to_le_bytes();
+            batch.push(meta(keys::next_id(), Some(next_id.to_vec())));
+        }
+        self.trees.apply_at_cut(batch, cut);
     }
 
     /// Seals when memory or the log has grown enough, trims and reclaims. `applied`: the start had to

@@ -187,8 +187,13 @@ pub trait Trees: Send + Sync {
     /// Opens a cursor, with the same rules for `at`. (A cursor at `MAX` may or may not see later writes.)
     fn cursor(&self, tree: TreeId, range: Range, at: Timestamp, dir: Direction) -> Box<dyn Cursor>;
 
-    /// Writes the changes of a commit to memory, all with the timestamp `at`.
+    /// Writes the changes of a commit to memory, all with the timestamp `at`. An engine with files passes over a
+    /// commit at or below the persisted cut: recovery applies it again, and the files have it.
     fn apply(&self, batch: Batch, at: Timestamp);
+
+    /// Writes to memory what the caller adds to the commits up to `cut`, right before it seals there. Such changes are
+    /// in no commit that recovery could apply again, so they are written even if `cut` is the persisted cut.
+    fn apply_at_cut(&self, batch: Batch, cut: Timestamp);
 
     /// Ends the active memtable at `cut` and begins a new one. An empty memtable is not replaced, but the cut
     /// still counts: it becomes the persisted cut once everything that was sealed before is flushed.

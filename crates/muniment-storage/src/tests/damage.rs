@@ -5,7 +5,7 @@ use crate::commit::ops::{Encoder, HEAD, Op, Reader};
 use crate::commit::stage::Stage;
 use crate::tests::follow::{member, ship};
 use crate::tests::noise::Random;
-use crate::tests::{all, insert, open, options};
+use crate::tests::{all, bytes, insert, open, options};
 use crate::*;
 use muniment_op::NeverInterrupted;
 use muniment_value::{Code, DocBuf, Value, doc};
@@ -536,6 +536,68 @@ fn what_was_closed_stays_closed_though_its_specification_can_be_read() {
         assert_eq!(code(again), Code::DataCorruptionDetected);
         store.flush().unwrap();
     }
+}
+
+/// A store with `db.c` and its indexes `a` and `b`, and with `db.d`. All commits are in tables.
+fn in_tables(path: &Path) -> (Arc<Store>, Arc<Collection>, [Arc<Index>; 2]) {
+    let store = open(path);
+    create(&store, "db.d");
+    let c = create(&store, "db.c");
+    let specs = [
+        doc! { "key": doc! { "a": 1 }, "name": "a" },
+        doc! { "key": doc! { "b": 1 }, "name": "b" },
+    ];
+    let indexes = specs.map(|spec| index(&store, &c, spec).unwrap());
+    insert(&store, &c, doc! { "_id": 1, "a": 1, "b": 1 }).unwrap();
+    store.flush().unwrap();
+    assert_eq!(store.persisted(), store.newest_timestamp());
+    (store, c, indexes)
+}
+
+#[test]
+fn what_is_closed_after_the_last_commit_is_in_tables_stays_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, c, [a, _]) = in_tables(dir.path());
+    c.close_index(&a, "a test says so");
+    store.collection("db.d").unwrap().close("a test says so");
+    let closed = [
+        ("db.c".to_string(), Damaged::Index("a".into())),
+        ("db.d".to_string(), Damaged::Collection),
+    ];
+    assert_eq!(what(&store), closed);
+    store.flush().unwrap();
+    drop((store, c, a));
+    for _ in 0..2 {
+        let store = open(dir.path());
+        assert_eq!(what(&store), closed);
+        store.flush().unwrap();
+        // A flush that finds nothing new writes no table.
+        let flushed = || store.inner.trees.sizes().flushed;
+        let before = flushed();
+        store.flush().unwrap();
+        assert_eq!(flushed(), before);
+    }
+}
+
+#[test]
+fn arrays_that_a_cut_meets_before_their_commit_are_known_after_a_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, c, [a, _]) = in_tables(dir.path());
+    // The next cut looks at a collection with damage, although no commit has come since.
+    c.close_index(&a, "a test says so");
+    let t = store.begin_transaction(std::time::Duration::from_millis(5), None);
+    let mut unit = store.write_unit_in(&t, &c, NEVER).unwrap();
+    let arrays = doc! { "_id": 2, "b": muniment_value::array![1, 2] };
+    unit.insert(&bytes(arrays)).unwrap().unwrap();
+    unit.commit().unwrap();
+    store.flush().unwrap();
+    t.commit(None, Announce::Door, NEVER).unwrap().unwrap();
+    store.flush().unwrap();
+    drop((t, store, c, a));
+    let store = open(dir.path());
+    let c = store.collection("db.c").unwrap();
+    let b = crate::store::index_by_name(&c, "b").unwrap();
+    assert!(b.is_multikey());
 }
 
 #[test]

@@ -14,6 +14,7 @@ pub(super) fn run(make: Make<'_>) {
     dropped(&mut World::new(make));
     short_lives(&mut World::new(make));
     cuts(&mut World::new(make));
+    written_at_a_cut(&mut World::new(make));
     commit_point(&mut World::new(make));
     floor(&mut World::new(make));
 }
@@ -412,6 +413,26 @@ fn cuts(world: &mut World) {
         assert_eq!(world.trees.persisted(), world.now);
     }
     assert_eq!(world.get(1, b"a", Timestamp::MAX), Some("2".into()));
+}
+
+/// What is written at a cut stays, even if that cut is the persisted one already, and the last write of a key counts.
+fn written_at_a_cut(world: &mut World) {
+    world.put(1, b"a", b"1");
+    world.seal();
+    world.flush();
+    for value in [Some("x"), Some("y"), None, Some("z")] {
+        assert_eq!(world.trees.persisted(), world.now);
+        let value = value.map(Bytes::from);
+        let batch = vec![op(2, b"mark", value.as_deref(), false)];
+        world.trees.apply_at_cut(batch, world.now);
+        world.stages(&|world, stage| {
+            assert_eq!(world.get(2, b"mark", Timestamp::MAX), value, "{stage}");
+            let all = world.scan(2, Range::default(), world.now, Direction::Forward);
+            let expected = value.iter().map(|v| (Bytes::from("mark"), v.clone()));
+            assert_eq!(all, expected.collect::<Vec<_>>(), "{stage}");
+            assert_eq!(world.get(1, b"a", world.now), Some("1".into()), "{stage}");
+        });
+    }
 }
 
 /// Data that is not committed is never persisted, however it is sealed and flushed.

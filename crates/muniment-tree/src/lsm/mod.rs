@@ -121,6 +121,22 @@ impl LsmTrees {
         self.threads.lock().push(thread);
         Ok(())
     }
+
+    /// Writes changes into the active memtable.
+    fn put_all(&self, batch: Batch, at: Timestamp) {
+        let shared = &self.shared;
+        let puts = shared.gaps.applying(&batch, at);
+        let due = match batch.len() <= FEW {
+            true => shared.glance().active.put_all(batch, at, &shared.views),
+            // Takes a reference instead of a lock, so that a thread that wants to change the state need not
+            // wait until a large batch is in memory.
+            false => shared.state().active.put_all(batch, at, &shared.views),
+        };
+        if let Some(due) = due {
+            shared.state().active.sweep_some(&shared.views, due, false);
+        }
+        shared.gaps.applied(puts);
+    }
 }
 
 impl Drop for LsmTrees {
@@ -195,21 +211,13 @@ impl Trees for LsmTrees {
 
     fn apply(&self, batch: Batch, at: Timestamp) {
         // A recovery that begins below the persisted cut applies again what the tables already have.
-        if at <= self.shared.persisted() {
-            return;
+        if at > self.shared.persisted() {
+            self.put_all(batch, at);
         }
-        let shared = &self.shared;
-        let puts = shared.gaps.applying(&batch, at);
-        let due = match batch.len() <= FEW {
-            true => shared.glance().active.put_all(batch, at, &shared.views),
-            // Takes a reference instead of a lock, so that a thread that wants to change the state need not
-            // wait until a large batch is in memory.
-            false => shared.state().active.put_all(batch, at, &shared.views),
-        };
-        if let Some(due) = due {
-            shared.state().active.sweep_some(&shared.views, due, false);
-        }
-        shared.gaps.applied(puts);
+    }
+
+    fn apply_at_cut(&self, batch: Batch, cut: Timestamp) {
+        self.put_all(batch, cut);
     }
 
     fn seal(&self, cut: Timestamp) -> Result<()> {

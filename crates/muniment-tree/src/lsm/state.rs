@@ -3,7 +3,8 @@
 //! A [`State`] is never changed; a new one replaces it by swapping an `Arc` under a short lock. Generations
 //! are strictly ordered in time: every version of a key in the active memtable is newer than those in sealed
 //! memtables, these are newer than those in tables, and a fresh run's are newer than those of the runs after
-//! it, a level's newer than those of deeper levels.
+//! it, a level's newer than those of deeper levels. Only what is written at a cut can have the timestamp of an
+//! older version; the one in the newer generation counts.
 
 use super::idle::For;
 use super::table::Table;

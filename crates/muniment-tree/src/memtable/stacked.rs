@@ -167,6 +167,10 @@ impl Trees for Stacked {
         active.apply(batch, at, &self.views);
     }
 
+    fn apply_at_cut(&self, batch: Batch, cut: Timestamp) {
+        self.apply(batch, cut);
+    }
+
     fn seal(&self, cut: Timestamp) -> Result<()> {
         let mut state = self.state.write();
         state.cut = cut;
