@@ -11,7 +11,7 @@ use foldhash::HashMap;
 use muniment_auth::action::Action;
 use muniment_exec::Verbosity;
 use muniment_value::args::{Args, Field};
-use muniment_value::{Code, Doc, Error, Result};
+use muniment_value::{ArrayBuf, Code, Doc, Error, Result};
 use std::sync::{Arc, OnceLock};
 
 /// What a command does to data.
@@ -138,6 +138,10 @@ pub struct Explained<'a, 'c> {
     pub command: Doc<'a>,
 }
 
+/// The stages that do on a view what a command with these arguments does. The view's full name is given, with its database
+/// and its name there.
+pub type OnView = for<'a> fn(&Args<'a>, (&'a str, &'a str, &'a str)) -> Result<ArrayBuf>;
+
 /// Answers an explain command.
 pub type Explain = for<'a> fn(&mut CommandContext<'a>, &Explained<'a, '_>) -> Result<()>;
 
@@ -222,6 +226,8 @@ pub struct CommandSpec {
     pub can_be_failed: bool,
     /// Explains it; `None` if it cannot be explained.
     pub explain: Option<Explain>,
+    /// The stages that do the same on a view; `None` if it does not read views.
+    pub on_view: Option<OnView>,
     /// A driver may send it again with the same `txnNumber`.
     pub retryable_write: bool,
     /// Part of the Stable API, version 1.
@@ -286,6 +292,7 @@ impl CommandSpec {
             profiled: true,
             can_be_failed: true,
             explain: None,
+            on_view: None,
             retryable_write: false,
             api_v1: false,
             fields: &[],

@@ -702,3 +702,129 @@ fn views_over_divided_collections_are_read_in_transactions() {
         assert_eq!(routed, alone);
     }
 }
+
+/// A collection below a view is divided after the router has looked at the view: the next transaction fails once, and the
+/// one after that reads it.
+#[test]
+fn a_view_is_looked_at_anew_after_a_refusal() {
+    let cluster = Cluster::start(3, 1, 1);
+    let c = &mut cluster.connect();
+    for i in 0..9 {
+        run(
+            c,
+            "d",
+            &format!("{{insert: 'c', documents: [{{_id: {i}}}]}}"),
+        );
+        run(
+            c,
+            "d",
+            &format!("{{insert: 'u', documents: [{{_id: {i}}}]}}"),
+        );
+    }
+    run(c, "d", "{create: 'v', viewOn: 'c', pipeline: []}");
+    run(
+        c,
+        "d",
+        "{create: 'j', viewOn: 'u', pipeline: [{$unionWith: 'v'}]}",
+    );
+    let mut number = 0;
+    let mut count = |c: &mut Connection, command: &str| {
+        number += 1;
+        let rest = format!(
+            "lsid: {{id: UUID('00000000-0000-4000-8000-000000000002')}}, txnNumber: NumberLong({number}), autocommit: false"
+        );
+        let asked = shell(&format!("{{{command}, {rest}, startTransaction: true}}"));
+        let reply = c.command_raw("d", &asked).unwrap();
+        let abort = format!("{{abortTransaction: 1, {rest}}}");
+        drop(c.command_raw("admin", &shell(&abort)).unwrap());
+        let reply = reply.as_doc();
+        let label = reply.get_array("errorLabels");
+        let label = label.and_then(|l| Some(l.values().next()?.as_str()?.to_string()));
+        let batch = reply
+            .get_doc("cursor")
+            .and_then(|d| d.get_array("firstBatch"));
+        (batch.map(|b| b.values().count()), label)
+    };
+    let read = [
+        "find: 'v'",
+        "aggregate: 'v', pipeline: [], cursor: {}",
+        "find: 'j'",
+    ];
+    let wanted = [9, 9, 18];
+    for (read, wanted) in read.iter().zip(wanted) {
+        assert_eq!(count(c, read), (Some(wanted), None), "{read}");
+    }
+    run(c, "admin", "{shardCollection: 'd.c', key: {_id: 1}}");
+    for (read, wanted) in read.iter().zip(wanted) {
+        let transient = Some("TransientTransactionError".to_string());
+        for attempt in 0.. {
+            let (found, label) = count(c, read);
+            if found.is_some() {
+                assert_eq!(found, Some(wanted), "{read}");
+                break;
+            }
+            assert_eq!((attempt, label), (0, transient.clone()), "{read}");
+        }
+    }
+}
+
+/// What is wrong with a read of a view is said in a transaction, too, and strings compare as in the view.
+#[test]
+fn reads_of_views_are_checked_in_transactions() {
+    let (servers, mut c, mut alone) = divided_and_alone();
+    run(&mut c, "admin", "{shardCollection: 'd.s', key: {s: 1}}");
+    run(&mut c, "admin", "{split: 'd.s', middle: {s: 'a'}}");
+    run(
+        &mut c,
+        "admin",
+        "{moveRange: 'd.s', min: {s: 'a'}, toShard: 's2'}",
+    );
+    let statements = [
+        "find: 'v', filter: 5",
+        "find: 'v', limit: -3",
+        "find: 'v', skip: -1",
+        "find: 'v', min: {_id: 1}, hint: {_id: 1}",
+        "find: 'v', returnKey: true",
+        "find: 'v', tailable: true",
+        "find: 'v', noCursorTimeout: true",
+        "find: 'v', awaitData: true",
+        "find: 'v', sort: {$natural: 1}",
+        "aggregate: 'v', pipeline: []",
+        "aggregate: 'v', pipeline: 5, cursor: {}",
+        "distinct: 'v', key: 'a\\u0000b'",
+        "find: 'w', filter: {s: 'abc'}, sort: {_id: 1}",
+        "aggregate: 'w', pipeline: [{$match: {s: 'ABC'}}, {$sort: {_id: 1}}], cursor: {}",
+        "distinct: 'w', key: '_id', query: {s: 'abc'}",
+    ];
+    let told = [&mut c, &mut alone].map(|c| {
+        run(c, "d", "{insert: 'c', documents: [{_id: 1}, {_id: 2}, {_id: 3}, {_id: 4}]}");
+        run(c, "d", "{insert: 's', documents: [{_id: 1, s: 'abc'}, {_id: 2, s: 'ABC'}]}");
+        run(c, "d", "{create: 'v', viewOn: 'c', pipeline: []}");
+        run(
+            c,
+            "d",
+            "{create: 'w', viewOn: 's', pipeline: [], collation: {locale: 'en', strength: 2}}",
+        );
+        let mut told = Vec::new();
+        for (i, statement) in statements.iter().enumerate() {
+            let rest = format!(
+                "lsid: {{id: UUID('00000000-0000-4000-8000-000000000003')}}, txnNumber: NumberLong({}), autocommit: false",
+                i + 1
+            );
+            for of in [format!(", {rest}, startTransaction: true"), String::new()] {
+                let reply = c.command_raw("d", &shell(&format!("{{{statement}{of}}}"))).unwrap();
+                let reply = reply.as_doc();
+                let batch = reply.get_doc("cursor").and_then(|d| d.get("firstBatch"));
+                let found = batch.or(reply.get("values"));
+                told.push(format!("{statement}{of}: {:?} {found:?}", reply.get("code")));
+            }
+            drop(c.command_raw("admin", &shell(&format!("{{abortTransaction: 1, {rest}}}"))));
+        }
+        told
+    });
+    drop(servers);
+    let [routed, alone] = told;
+    for (routed, alone) in routed.iter().zip(&alone) {
+        assert_eq!(routed, alone);
+    }
+}

@@ -50,6 +50,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     writes_output: writes,
     is_change_stream: |_, body| opens_change_stream(body),
     explain: Some(explain),
+    on_view: Some(|a, (_, db, name)| Explainable::Aggregate(&request(a, db, Some(name))?).stages()),
     ..CommandSpec::new(
         Routed::By(crate::router::sharded::aggregate::run),
         Needs::Of(needs),

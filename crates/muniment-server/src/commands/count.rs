@@ -39,6 +39,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     instead_in_transactions: "Please see http://dochub.mongodb.org/core/transaction-count for a \
                               recommended alternative.",
     explain: Some(explain),
+    on_view: Some(|a, (ns, _, _)| Explainable::Count(&request(a, ns)?).stages()),
     ..CommandSpec::new(
         Routed::Shards(crate::router::sharded::reads::count),
         Needs::collection(&[Action::Find]),

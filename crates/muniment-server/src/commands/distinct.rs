@@ -31,6 +31,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     snapshot_reads: true,
     explain: Some(explain),
+    on_view: Some(|a, (ns, _, _)| Explainable::Distinct(&request(a, ns)?).stages()),
     ..CommandSpec::new(
         Routed::Shards(crate::router::sharded::reads::distinct),
         Needs::collection(&[Action::Find]),

@@ -53,6 +53,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run,
     snapshot_reads: true,
     explain: Some(explain),
+    on_view: Some(|a, (ns, _, _)| Explainable::Find(&request(a, ns)?).stages()),
     ..CommandSpec::new(
         Routed::Shards(crate::router::sharded::find::run),
         Needs::collection(&[Action::Find]),

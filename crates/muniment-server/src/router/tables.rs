@@ -7,6 +7,7 @@
 use super::configuration::{is_last, read_after, read_any, read_page};
 use super::together::{Takes, Together};
 use super::{Reach, Router, SetPool};
+use crate::namespace::MAX_NAMESPACE;
 use crate::placement::of_all_shards;
 use crate::read_preference::{Mode, ReadPreference};
 use crate::uuid::uuid_value;
@@ -221,6 +222,10 @@ impl Tables {
         router: &Router,
         ns: &str,
     ) -> Result<Option<Arc<Known>>> {
+        if ns.len() > BUCKETS.len() + MAX_NAMESPACE {
+            // No collection has such a name, which a stage may give; it is not to be kept.
+            return Ok(None);
+        }
         if let Some(known) = self.known.read().get(ns) {
             return Ok(known.clone());
         }

@@ -6,6 +6,7 @@
 use super::Router;
 use super::sharded::pipeline::read_by;
 use super::sharded::place::view;
+use crate::namespace::{self, MAX_NAMESPACE};
 use muniment_op::Interrupt;
 use muniment_value::Result;
 use parking_lot::RwLock;
@@ -67,6 +68,9 @@ impl Views {
                 }
                 None => {
                     below.add(name);
+                    if ns.len() > MAX_NAMESPACE {
+                        continue;
+                    }
                     // That a collection is sharded is in the tables.
                     let mut known = self.0.write();
                     if known.len() >= MOST {
@@ -104,7 +108,7 @@ fn read_below(
         let known = router.tables.of(on, router, &format!("{db}.{name}"))?;
         Ok(known.is_some())
     };
-    if is_sharded(name)? {
+    if is_sharded(name)? || namespace::check_collection(db, name).is_err() {
         return Ok(None);
     }
     let Some(home) = router.catalog.database(on, router, db, None)? else {

@@ -103,7 +103,10 @@ impl Explainable<'_> {
     }
 
     /// The pipeline that does what the reading command does, for views.
-    fn stages(&self) -> Result<ArrayBuf> {
+    ///
+    /// # Errors
+    /// 168 InvalidPipelineOperator for an option that no stage can express.
+    pub fn stages(&self) -> Result<ArrayBuf> {
         Ok(match self {
             Explainable::Find(r) => find_stages(r)?,
             Explainable::Count(r) => count_stages(r),

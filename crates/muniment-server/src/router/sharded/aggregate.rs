@@ -2,7 +2,7 @@
 
 use super::host::Around;
 use super::into::Into;
-use super::pipeline::{Whole, over, over_whole, read_by, shards_of, take_part};
+use super::pipeline::{Whole, check_cursor, over, over_whole, read_by, shards_of, take_part};
 use super::remote::{Output, Remote, Terms};
 use super::whole::{bring_home, track_and_move};
 use super::{Repeats, broadcast, collation_in, is_stale, time_of_read, to_one, view, with_terms};
@@ -17,7 +17,7 @@ use bytes::Bytes;
 use muniment_exec::{BatchLimits, Cursor};
 use muniment_query::stage::change_stream;
 use muniment_query::{DocStream, Pipeline};
-use muniment_value::{ArrayBuf, Collation, Doc, Error, Result, doc};
+use muniment_value::{ArrayBuf, Collation, Doc, Result, doc};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -77,17 +77,15 @@ fn repeated(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     // A view that the pipeline reads is over a sharded collection, which its shard has found out.
     let mut below = false;
     loop {
-        let done = match view::is_to_be_taken_apart(cx, router)? {
-            true => view::run(cx, router),
-            false => attempt(cx, router, below),
+        let done = match view::is_to_be_taken_apart(cx, router) {
+            Ok(true) => on_view(cx, router),
+            Ok(false) => attempt(cx, router, below),
+            Err(e) => Err(e),
         };
         let done = match done {
             Err(e) if view::is_below(cx, router, cx.collection_name(), &e)? => {
                 cx.reply.buffer().truncate(begun);
-                match cx.args.bool("explain", false) {
-                    true => super::explain::pipeline_of_view(cx, router),
-                    false => view::run(cx, router),
-                }
+                on_view(cx, router)
             }
             done => done,
         };
@@ -103,6 +101,14 @@ fn repeated(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
             }
             other => return other,
         }
+    }
+}
+
+/// Runs aggregate, or explains it, on a view over a sharded collection.
+fn on_view(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    match cx.args.bool("explain", false) {
+        true => super::explain::pipeline_of_view(cx, router),
+        false => view::run(cx, router),
     }
 }
 
@@ -138,11 +144,7 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router, below: bool) -> Result<
     if cx.args.bool("explain", false) {
         return super::explain::pipeline(cx, router, known.as_deref());
     }
-    if cx.args.doc("cursor").is_none() {
-        return Err(Error::failed_to_parse(
-            "The 'cursor' option is required, except for aggregate with the explain argument",
-        ));
-    }
+    check_cursor(cx)?;
     let writes = (cx.spec.writes_output)(cx.request.body);
     let first = limits(cx.args.doc("cursor"), BatchLimits::FIRST)?;
     if !on_shards {
@@ -156,7 +158,7 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router, below: bool) -> Result<
     if let Some(known) = &known
         && others.is_empty()
         && !writes
-        && let [one] = shards_of(cx, known, pipeline).as_slice()
+        && let [one] = shards_of(cx, known, (pipeline, collation_in(cx.request.body))).as_slice()
     {
         return to_one(cx, router, known, *one);
     }

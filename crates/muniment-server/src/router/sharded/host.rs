@@ -189,6 +189,11 @@ impl Around {
         }
         let sets = vec![(Arc::clone(&set), DocBuf::new())];
         match self.streams(ctx, pipeline, sets) {
+            // It is aborted, and the next one is to look anew.
+            Err(e) if is_stale(&e) && self.terms.in_transaction() => {
+                router.views.forget();
+                Err(e)
+            }
             Err(e) if is_stale(&e) => match view(on, router, &set, name.0, name.1)? {
                 // The shard has found out that a collection below the view is sharded.
                 Some(view) => {

@@ -82,7 +82,7 @@ pub fn over(
     let mut sets: Vec<OnSet> = Vec::new();
     match known {
         Some(known) => {
-            for shard in shards_of(cx, known, whole.pipeline) {
+            for shard in shards_of(cx, known, (whole.pipeline, whole.collation)) {
                 sets.push((
                     Arc::clone(known.set(shard)?),
                     merging(known.versions(shard)),
@@ -186,13 +186,30 @@ pub fn over_whole(
     output.guard(cx.first_batch(cursor, limits))
 }
 
-/// The shards that the pipeline's first stage can reach.
-pub fn shards_of(cx: &CommandContext<'_>, known: &Known, pipeline: Doc<'_>) -> Vec<usize> {
+/// The shards that the first stage can reach of a pipeline with this collation, if it is not the collection's.
+pub fn shards_of(
+    cx: &CommandContext<'_>,
+    known: &Known,
+    (pipeline, collation): (Doc<'_>, Option<Doc<'_>>),
+) -> Vec<usize> {
     let first = pipeline.values().next().and_then(|v| v.as_doc()?.first());
     let filter = first.filter(|e| e.name() == "$match");
     match filter.and_then(|e| e.value().as_doc()) {
-        Some(filter) => at_least_one(reached(cx, known, filter, collation_in(cx.request.body))),
+        Some(filter) => at_least_one(reached(cx, known, filter, collation)),
         None => known.all(),
+    }
+}
+
+/// Refuses an aggregate that says nothing of its cursor.
+///
+/// # Errors
+/// 9 FailedToParse.
+pub fn check_cursor(cx: &CommandContext<'_>) -> Result<()> {
+    match cx.args.doc("cursor") {
+        Some(_) => Ok(()),
+        None => Err(Error::failed_to_parse(
+            "The 'cursor' option is required, except for aggregate with the explain argument",
+        )),
     }
 }
 

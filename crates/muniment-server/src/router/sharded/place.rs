@@ -2,10 +2,10 @@
 
 use super::is_stale;
 use crate::context::CommandContext;
-use crate::router::forward::run;
+use crate::router::forward::{Own, ask_own_of_all, run};
 use crate::router::place::home_of;
 use crate::router::tables::Known;
-use crate::router::{Router, SetPool};
+use crate::router::{Reach, Router, SetPool};
 use crate::uuid::uuid_value;
 use muniment_exec::BUCKETS;
 use muniment_op::Interrupt;
@@ -13,6 +13,7 @@ use muniment_shard::catalog::Collection;
 use muniment_shard::{RangeTable, ShardKey, Timestamp, Version};
 use muniment_storage::{Owned, Placement};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, array, doc};
+use muniment_wire::client::check_ok;
 use std::sync::Arc;
 
 /// So many milliseconds the end of transactions that use a collection is waited for.
@@ -151,7 +152,19 @@ pub fn view(
     name: &str,
 ) -> Result<Option<View>> {
     let list = doc! { "listCollections": 1, "filter": doc! { "name": name, "type": "view" } };
-    let reply = run(on, router, set, db, &list, true)?;
+    let asked = Own {
+        set,
+        db,
+        command: &list,
+        // A shard that the database has left refuses it.
+        versions: Some(Doc::EMPTY),
+        reach: Reach::Primary,
+    };
+    let reply = ask_own_of_all(on, router, &[asked]).pop();
+    let reply = reply
+        .ok_or_else(|| Error::internal("a reply is lost"))??
+        .body;
+    check_ok(reply.as_doc())?;
     let options = first_batch(reply.as_doc())
         .next()
         .and_then(|d| d.get_doc("options"));

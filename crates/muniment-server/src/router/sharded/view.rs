@@ -3,17 +3,20 @@
 //! A view is on the shard of its database, which finds out that a collection below it is sharded, and refuses the
 //! command. The router then reads the definition of the view, and runs the command as a pipeline over the collection.
 
-use super::pipeline::{Whole, over, read_by, take_part};
+use super::pipeline::{Whole, check_cursor, over, read_by, take_part};
 use super::place::{View, view};
 use super::reads::distinct_of;
 use super::{collation_in, is_stale};
 use crate::commands::cursor_reply::limits;
 use crate::context::CommandContext;
-use crate::registry::Kind;
+use crate::generic::Generic;
+use crate::namespace;
+use crate::registry::{self, CommandSpec, Kind};
 use crate::router::Router;
 use crate::router::place::{OF_CONFIG, set_of};
 use muniment_exec::BatchLimits;
-use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, doc, number};
+use muniment_value::args::Args;
+use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, doc};
 
 /// The longest chain of views, as on one server.
 const MAX_DEPTH: usize = 20;
@@ -26,7 +29,9 @@ pub fn is_below(cx: &CommandContext<'_>, router: &Router, name: &str, e: &Error)
     let own = format!("{}.{name}", cx.db());
     let extra = e.extra().as_doc();
     let below = extra.get_str("ns").filter(|ns| is_stale(e) && *ns != own);
-    let (Some(below), false) = (below, name.is_empty()) else {
+    // The refusal has aborted a transaction.
+    let in_vain = name.is_empty() || cx.generic.in_transaction();
+    let (Some(below), false) = (below, in_vain) else {
         return Ok(false);
     };
     if router.tables.of(&**cx.op, router, &own)?.is_some() {
@@ -93,9 +98,7 @@ fn resolve(cx: &CommandContext<'_>, router: &Router, name: &str) -> Result<Resol
     }
     let mut pipeline = ArrayBuf::new();
     for stages in levels.iter().rev() {
-        for stage in stages.as_doc().values() {
-            pipeline.push(stage);
-        }
+        add(&mut pipeline, stages);
     }
     Ok(Resolved {
         on,
@@ -125,9 +128,10 @@ fn check_collation(cx: &CommandContext<'_>, view: &Resolved, given: Option<Doc<'
 /// 165 ViewDepthLimitExceeded; 20 for other commands; those of the pipeline.
 pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let body = cx.request.body;
+    let stages = own_stages(cx.spec, &cx.args, (cx.ns(), cx.db(), cx.collection_name()))?;
     let mut view = resolve(cx, router, cx.collection_name())?;
     check_collation(cx, &view, collation_in(body))?;
-    add_own_stages(cx, (cx.spec.name, body), &mut view.pipeline)?;
+    add(&mut view.pipeline, &stages);
     let collation = Some(view.collation.as_doc());
     let mut read = Vec::new();
     read_by(view.pipeline.as_doc(), &mut read);
@@ -139,7 +143,10 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
         return distinct_of(cx, router, (&view.on, view.pipeline.as_doc()), collation);
     }
     let (limits, single) = match cx.spec.name {
-        "aggregate" => (limits(cx.args.doc("cursor"), BatchLimits::FIRST)?, false),
+        "aggregate" => {
+            check_cursor(cx)?;
+            (limits(cx.args.doc("cursor"), BatchLimits::FIRST)?, false)
+        }
         "find" => {
             let size = cx.args.int("batchSize", 0, i64::MAX)?;
             let of = |n| BatchLimits::of(n as usize);
@@ -173,10 +180,11 @@ pub fn aggregate_below(
     command: Doc<'_>,
 ) -> Result<DocBuf> {
     let first = command.first();
-    let (name, on) = first.map_or(("", None), |e| (e.name(), e.value().as_str()));
+    let on = first.and_then(|e| e.value().as_str());
+    let stages = stages_of_explained(command, cx.db())?;
     let mut view = resolve(cx, router, on.unwrap_or_default())?;
     check_collation(cx, &view, collation_in(command))?;
-    add_own_stages(cx, (name, command), &mut view.pipeline)?;
+    add(&mut view.pipeline, &stages);
     let mut below = doc! { "aggregate": view.on, "pipeline": view.pipeline, "cursor": doc! {} };
     below.append("collation", &view.collation);
     for name in ["let", "hint"] {
@@ -185,63 +193,44 @@ pub fn aggregate_below(
     Ok(below)
 }
 
-/// Adds the own part of a command with this name to the view's pipeline.
-fn add_own_stages(
-    cx: &CommandContext<'_>,
-    (name, body): (&str, Doc<'_>),
-    pipeline: &mut ArrayBuf,
-) -> Result<()> {
-    let of = |name: &str| {
-        let given = body.get(name).and_then(number::to_i64_clamped);
-        given.unwrap_or(0)
+/// The stages that do on a view what a command with these arguments does.
+///
+/// # Errors
+/// Those of the arguments; 168 InvalidPipelineOperator for an option that no stage can express; 20 IllegalOperation for
+/// other commands than those that read views.
+fn own_stages(spec: &CommandSpec, args: &Args<'_>, view: (&str, &str, &str)) -> Result<ArrayBuf> {
+    match spec.on_view {
+        Some(stages) => stages(args, view),
+        None => Err(Error::new(
+            Code::IllegalOperation,
+            format!(
+                "{} does not run on {} yet, a view over a sharded collection",
+                spec.name, view.0
+            ),
+        )),
+    }
+}
+
+/// As [`own_stages`], of a command that explain names.
+fn stages_of_explained(command: Doc<'_>, db: &str) -> Result<ArrayBuf> {
+    let first = command.first();
+    let spec = first.and_then(|e| registry::find(e.name()));
+    let (Some(first), Some(spec)) = (first, spec) else {
+        return Ok(ArrayBuf::new());
     };
-    let mut add = |stage: &str, operand: &str| {
-        if let Some(operand) = body.get_doc(operand).filter(|d| !d.is_empty()) {
-            let mut d = DocBuf::new();
-            d.append(stage, operand);
-            pipeline.push(d);
-        }
-    };
-    match name {
-        "aggregate" => {
-            for stage in body.get_array("pipeline").unwrap_or(Doc::EMPTY).values() {
-                pipeline.push(stage);
-            }
-            return Ok(());
-        }
-        "find" => {
-            add("$match", "filter");
-            add("$sort", "sort");
-        }
-        "count" => add("$match", "query"),
-        "distinct" => {
-            add("$match", "query");
-            return Ok(());
-        }
-        name => {
-            return Err(Error::new(
-                Code::IllegalOperation,
-                format!(
-                    "{name} does not run on {} yet, a view over a sharded collection",
-                    cx.ns()
-                ),
-            ));
-        }
+    let mut generic = Generic::default();
+    let args = Args::parse_with(spec.name, spec.fields, command.iter().skip(1), |e| {
+        generic.take(spec.name, e)
+    })?;
+    let name = namespace::collection_of(db, first.value())?;
+    own_stages(spec, &args, (&format!("{db}.{name}"), db, name))
+}
+
+/// Puts stages after others.
+fn add(pipeline: &mut ArrayBuf, stages: &ArrayBuf) {
+    for stage in stages.as_doc().values() {
+        pipeline.push(stage);
     }
-    if of("skip") > 0 {
-        pipeline.push(doc! { "$skip": of("skip") });
-    }
-    if of("limit") != 0 {
-        pipeline.push(doc! { "$limit": of("limit").saturating_abs() });
-    }
-    if name == "count" {
-        pipeline.push(doc! { "$count": "n" });
-        return Ok(());
-    }
-    if let Some(projection) = body.get_doc("projection").filter(|d| !d.is_empty()) {
-        pipeline.push(doc! { "$project": projection });
-    }
-    Ok(())
 }
 
 /// Makes a count of the cursor that `run` writes.
@@ -265,7 +254,9 @@ fn count(
         .and_then(|c| c.get_array("firstBatch"))
         .unwrap_or(Doc::EMPTY);
     let first = batch.values().next().and_then(|v| v.as_doc());
-    let n = first.and_then(|d| d.get("n")?.as_i64_exact()).unwrap_or(0);
+    let n = first
+        .and_then(|d| d.get("count")?.as_i64_exact())
+        .unwrap_or(0);
     cx.reply.field("n", n as i32);
     Ok(())
 }
