@@ -11,7 +11,7 @@ use crate::keys;
 use muniment_value::IndexKeys;
 use parking_lot::RwLock;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 /// The arrays of one or more documents.
 #[derive(Clone, Debug, Default)]
@@ -105,6 +105,8 @@ pub(crate) struct Multikey {
     version: AtomicU64,
     /// True if there is a change that the trees do not hold yet.
     dirty: AtomicBool,
+    /// The threads that show arrays just now.
+    widening: AtomicU32,
 }
 
 impl Multikey {
@@ -120,6 +122,7 @@ impl Multikey {
             }),
             version: AtomicU64::new(0),
             dirty: AtomicBool::new(false),
+            widening: AtomicU32::new(0),
         }
     }
 
@@ -164,6 +167,7 @@ impl Multikey {
     /// that is made in between is only more careful. True if something is new.
     pub fn widen(&self, arrays: &Arrays) -> bool {
         let mut wider = false;
+        self.widening.fetch_add(1, SeqCst);
         for (all, new) in self.masks.iter().zip(&arrays.masks) {
             if *new != 0 {
                 wider |= new & !all.fetch_or(*new, SeqCst) != 0;
@@ -180,6 +184,7 @@ impl Multikey {
             self.version.fetch_add(1, SeqCst);
             self.dirty.store(true, SeqCst);
         }
+        self.widening.fetch_sub(1, SeqCst);
         wider
     }
 
@@ -190,7 +195,9 @@ impl Multikey {
 
     /// What is to be written into the trees at a cut; `None` if they hold all of it.
     pub fn unsaved(&self) -> Option<Arrays> {
-        self.dirty.swap(false, SeqCst).then(|| self.known())
+        // Another thread may have committed what relies on arrays that `widen` has shown but not noted yet.
+        let widening = self.widening.load(SeqCst) > 0;
+        (self.dirty.swap(false, SeqCst) || widening).then(|| self.known())
     }
 
     /// All arrays that are known.
