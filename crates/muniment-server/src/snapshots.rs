@@ -53,7 +53,7 @@ impl Snapshots {
                 let at = concern.get("atClusterTime").map(times_of);
                 let view = match at {
                     Some(at) => self.at(server, at, op)?,
-                    None => match store.majority_snapshot()? {
+                    None => match of_majority(store, op)? {
                         Some(view) => self.keep(view),
                         None => self.view(store, None)?,
                     },
@@ -64,9 +64,7 @@ impl Snapshots {
             }
             // The majority may have less than this member. For a linearizable read, `replica_set::admit` has
             // ensured that the majority's view is not older than the read.
-            Some((_, "majority" | "linearizable"))
-                if let Some(view) = store.majority_snapshot()? =>
-            {
+            Some((_, "majority" | "linearizable")) if let Some(view) = of_majority(store, op)? => {
                 op.pin(view)
             }
             _ => {}
@@ -182,6 +180,19 @@ impl Snapshots {
             .lock()
             .retain(|_, (used, _)| muniment_op::since(*used) < window);
     }
+}
+
+/// A view of what the majority has; `None` if this server is alone. If the collection of the command was made only just
+/// now, or this member has begun only just now and does not know yet how far the majority is, it waits until the view has
+/// the collection, as MongoDB does.
+fn of_majority(store: &Store, op: &OpContext) -> Result<Option<Snapshot>> {
+    if let Some(majority) = store.majority()
+        && let Some(collection) = store.collection(op.namespace())
+        && collection.named_since() > majority.at
+    {
+        store.wait_for_majority(collection.named_since(), op)?;
+    }
+    store.majority_snapshot()
 }
 
 /// The point to read at in place of `at`, when later commits are already visible: the end of the commit that

@@ -3,7 +3,7 @@
 
 mod set;
 
-use muniment_value::{ArrayBuf, DocBuf, Value, doc};
+use muniment_value::{ArrayBuf, Code, DocBuf, Value, array, doc};
 use muniment_wire::Connection;
 use set::insert;
 use std::time::{Duration, Instant};
@@ -251,4 +251,36 @@ fn a_set_of_two_keeps_its_primary_while_the_other_is_locked() {
     }
     admin(&mut l, &doc! { "fsyncUnlock": 1 });
     written(&mut c, id, 2);
+}
+
+/// A collection that was made just now is not in what the majority has. A read of what the majority has waits for that, as
+/// in MongoDB, and does not fail.
+#[test]
+fn a_read_of_a_new_collection_waits_for_the_majority() {
+    let set = Set::prepare(3, &ServerOptions::new());
+    set.initiate(&config(&set, 3, 1, LONG));
+    let primary = set.primary();
+    written(&mut set.connect(primary), 1, 3);
+    let others = set.running().filter(|i| *i != primary);
+    let others: Vec<u32> = others.map(|i| set.members[i].pid().unwrap()).collect();
+    others.iter().for_each(|pid| testkit::freeze(*pid));
+    let insert = doc! {
+        "insert": "new", "documents": array![doc! { "_id": 1 }], "writeConcern": doc! { "w": 1 },
+    };
+    set.connect(primary).command("test", &insert).unwrap();
+    let read = |limit_ms: i32| {
+        let find = doc! {
+            "find": "new", "readConcern": doc! { "level": "majority" }, "maxTimeMS": limit_ms,
+        };
+        set.connect(primary).command("test", &find)
+    };
+    assert_eq!(read(300).unwrap_err().code(), Code::MaxTimeMSExpired);
+    let found = std::thread::scope(|s| {
+        let read = s.spawn(|| read(30_000).unwrap());
+        std::thread::sleep(Duration::from_millis(200));
+        others.iter().for_each(|pid| testkit::thaw(*pid));
+        read.join().unwrap()
+    });
+    let cursor = found.as_doc().get_doc("cursor").unwrap();
+    assert_eq!(cursor.get_array("firstBatch").unwrap().values().count(), 1);
 }
