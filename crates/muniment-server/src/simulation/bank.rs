@@ -77,7 +77,7 @@ impl Banker {
         command.append("autocommit", false);
         if !self.begun {
             command.append("startTransaction", true);
-            command.append("readConcern", doc! { "level": "snapshot" });
+            command.append("readConcern", self.client.concern("snapshot"));
             self.begun = true;
         }
         match self.client.send(&command, db) {
@@ -219,7 +219,7 @@ impl Banker {
 
     fn read_snapshot(&mut self) -> Option<BTreeMap<i64, Account>> {
         self.client.pause_if_down();
-        let find = doc! { "find": BANK, "readConcern": doc! { "level": "snapshot" } };
+        let find = doc! { "find": BANK, "readConcern": self.client.concern("snapshot") };
         match self.client.send(&find, DB) {
             Said::Done(reply) => {
                 let mut found = BTreeMap::new();

@@ -1,5 +1,6 @@
 //! Known bugs, put in on purpose, to see that the simulator finds them.
 
+use crate::replica_set::simulation::Bugs;
 use muniment_op::Mistake;
 
 /// A bug that all servers have.
@@ -7,6 +8,8 @@ use muniment_op::Mistake;
 pub enum Bug {
     /// Code of the servers makes it.
     Made(Mistake),
+    /// All members make it.
+    OfMembers(Bugs),
     /// A range is frozen no more after another member has come to lead.
     FreezeForgotten,
 }

@@ -191,6 +191,26 @@ impl Client {
         self.send(&command, DB)
     }
 
+    /// Has a read show what was acknowledged before, although the member that it comes to may have been deposed without
+    /// knowing it. In sets of one member that is so without asking.
+    pub(super) fn concern(&self, level: &str) -> DocBuf {
+        let inner = self.here.world.lock();
+        let mut concern = doc! { "level": level };
+        let time = inner.oracle.time.as_ref();
+        let time = time.and_then(|d| d.as_doc().get("clusterTime"));
+        concern.append_some("afterClusterTime", time.filter(|_| inner.has_elections()));
+        concern
+    }
+
+    /// A read with a concern, if it needs one.
+    fn concerned(&self, mut command: DocBuf) -> DocBuf {
+        let has_one = command.as_doc().get("readConcern").is_some();
+        if !has_one && self.here.world.lock().has_elections() {
+            command.append("readConcern", self.concern("majority"));
+        }
+        command
+    }
+
     /// Waits until the router is up, or takes another one.
     pub(super) fn pause_if_down(&mut self) {
         for _ in 0..100 {
@@ -397,7 +417,7 @@ impl Client {
         let mut found = Vec::new();
         let collection = command.as_doc().first().and_then(|e| e.value().as_str());
         let collection = collection.unwrap_or_default().to_string();
-        let (mut command, mut batches) = (command, 0);
+        let (mut command, mut batches) = (self.concerned(command), 0);
         loop {
             let reply = match self.ask(command.clone()) {
                 Said::Done(reply) => reply,
@@ -455,7 +475,7 @@ impl Client {
         let batch = [2, 8, 1000][self.below(3) as usize];
         let mut command = doc! { "find": ROWS, "filter": filter, "batchSize": batch };
         match self.below(3) {
-            0 => drop(command.append("readConcern", doc! { "level": "snapshot" })),
+            0 => drop(command.append("readConcern", self.concern("snapshot"))),
             1 => drop(command.append("sort", doc! { "k": 1, "_id": 1 })),
             _ => {}
         }
@@ -511,6 +531,7 @@ impl Client {
             (0, KEYS) => doc! { "count": ROWS },
             _ => doc! { "count": ROWS, "query": keys(low, high) },
         };
+        let command = self.concerned(command);
         match self.ask(command.clone()) {
             Said::Done(reply) => {
                 let mut inner = self.here.world.lock();

@@ -10,11 +10,16 @@ use std::sync::Arc;
 /// What a step finds wrong.
 pub type Found = Result<(), String>;
 
-/// Shards; server 0 is the configuration's.
+/// Shards; set 0 is the configuration's. The first members of the sets have the sets' numbers.
 pub const SHARDS: usize = 2;
-/// Routers come after the members.
+/// Routers come after the first members, and before the other ones.
 pub const FIRST_ROUTER: usize = SHARDS + 1;
 pub const ROUTERS: usize = 2;
+
+/// Whether a server is a router.
+pub fn is_router(number: usize) -> bool {
+    (FIRST_ROUTER..FIRST_ROUTER + ROUTERS).contains(&number)
+}
 
 /// The name of a shard, which is that of its set.
 pub fn shard_name(number: usize) -> String {

@@ -13,6 +13,12 @@ pub struct Course {
     /// Crashes in the middle of something.
     pub falls: u64,
     pub restarts: u64,
+    /// Members of sets of several that came to lead.
+    pub elections: u64,
+    /// Members that gave up records.
+    pub rollbacks: u64,
+    /// Primaries that were told to step down.
+    pub stepdowns: u64,
     /// Routers that were killed.
     pub killed: u64,
     pub cuts: u64,
@@ -56,6 +62,9 @@ impl Counted for Course {
         self.crashes += c.crashes;
         self.falls += c.falls;
         self.restarts += c.restarts;
+        self.elections += c.elections;
+        self.rollbacks += c.rollbacks;
+        self.stepdowns += c.stepdowns;
         self.killed += c.killed;
         self.cuts += c.cuts;
         self.aimed += c.aimed;
@@ -81,6 +90,9 @@ impl Counted for Course {
             ("crashes", self.crashes),
             ("falls", self.falls),
             ("restarts", self.restarts),
+            ("elections", self.elections),
+            ("rollbacks", self.rollbacks),
+            ("stepdowns", self.stepdowns),
             ("killed routers", self.killed),
             ("cuts", self.cuts),
             ("aimed faults", self.aimed),

@@ -1,6 +1,6 @@
 //! What goes wrong.
 
-use super::cluster::SHARDS;
+use super::cluster::{SHARDS, is_router};
 use super::world::{Inner, MS, Rough, What};
 
 /// What befalls a server.
@@ -8,6 +8,8 @@ pub enum Hit {
     Crash(usize),
     /// The power fails at an operation of the disk.
     Fuse(usize, u64, u64),
+    /// A primary is told to step down.
+    StepDown(usize),
 }
 
 /// Draws how rough the seed's world is, and begins it.
@@ -25,6 +27,7 @@ pub fn draw(inner: &mut Inner) {
 /// How often something goes wrong, about.
 pub fn every(inner: &Inner) -> u64 {
     match inner.rough.loss {
+        _ if inner.has_elections() => 700 * MS,
         0 => 3_000 * MS,
         _ => 1_000 * MS,
     }
@@ -63,9 +66,25 @@ pub fn fault(inner: &mut Inner) -> Option<Hit> {
             cut(inner, p, other);
             None
         }
-        1 if p <= SHARDS && inner.processes[p].state.is_some() => {
+        1 if !is_router(p) && inner.processes[p].state.is_some() => {
             let (n, seed) = (inner.random.below(30), inner.random.next());
             Some(Hit::Fuse(p, n, seed))
+        }
+        2 | 3 if inner.has_elections() && inner.random.one_in(2) => {
+            let sets: Vec<usize> = (0..inner.sets.len())
+                .filter(|set| inner.sets[*set].len() > 1)
+                .collect();
+            let set = inner.random.pick(&sets);
+            let (_, leader) = inner.leader(set)?;
+            Some(match inner.random.below(3) {
+                0 => Hit::Crash(leader),
+                1 => {
+                    let others = inner.sets[set].clone();
+                    others.iter().for_each(|other| cut(inner, leader, *other));
+                    return None;
+                }
+                _ => Hit::StepDown(leader),
+            })
         }
         _ => inner.processes[p].state.is_some().then_some(Hit::Crash(p)),
     }
@@ -111,7 +130,8 @@ pub fn aimed(
             None
         }
         _ => {
-            let p = 1 + inner.random.below(SHARDS as u64) as usize;
+            let set = 1 + inner.random.below(SHARDS as u64) as usize;
+            let p = inner.leader(set).map_or(set, |(_, leader)| leader);
             let run = inner.processes[p].run;
             let soon = inner.random.below(10 * MS);
             inner.at(soon, What::Crash(p, run));

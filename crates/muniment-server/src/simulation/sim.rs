@@ -1,18 +1,20 @@
 //! The course of a run: what happens when, drawn from the seed.
 
 use super::bugs::Bug;
-use super::cluster::{FIRST_ROUTER, Found, ROUTERS, SHARDS, run_request, shard_name, short};
+use super::cluster::{
+    FIRST_ROUTER, Found, ROUTERS, SHARDS, is_router, run_request, shard_name, short,
+};
 use super::course::Course;
 use super::fibres::{Scheduler, give, here};
+use super::roads::Roads;
+use super::server::Server;
 use super::worker::{Job, Worker};
 use super::world::{MS, Process, What, World};
 use super::{activities, faults, ways};
 use crate::connections::ConnShared;
 use crate::context::Request;
-use crate::distributed::Doubts;
-use crate::moving::Cleaner;
 use crate::options::{ClusterRole, ServerOptions, SetAddress};
-use crate::replica_set::simulation::bugs::Bugs;
+use crate::replica_set::simulation::Bugs;
 use crate::replica_set::simulation::member::{Member, Of, connection, host};
 use crate::replica_set::simulation::random::{Random, SimClock};
 use crate::server::{open_state, open_storage, parameters_of};
@@ -25,38 +27,45 @@ use muniment_storage::EngineKind;
 use muniment_value::DocBuf;
 use muniment_wire::OpMsg;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-
-/// What the simulator keeps of a member beside the member.
-#[derive(Default)]
-struct Seen {
-    turning: bool,
-    syncing: bool,
-    due: u64,
-}
 
 pub struct Sim {
     pub world: Arc<World>,
-    pub members: Vec<Member>,
-    seen: Vec<Seen>,
+    /// The members of sets, by the numbers of their processes.
+    pub servers: BTreeMap<usize, Server>,
+    pub roads: Roads,
     threads: Vec<JoinHandle<()>>,
     workers: Vec<Arc<Worker>>,
     idle: Vec<Arc<Worker>>,
     pub ways: ways::Ways,
+    /// The processes that have ended, as far as something still holds them.
+    ended: Vec<Weak<ServerState>>,
 }
 
-fn address(number: usize) -> SetAddress {
-    let name = match number {
+fn name_of(set: usize) -> String {
+    match set {
         0 => "cfg".to_string(),
         n => shard_name(n),
-    };
-    SetAddress {
-        name,
-        hosts: vec![host(number)],
     }
+}
+
+/// The members of the sets: of most runs one each.
+fn sets_of(seed: u64) -> Vec<Vec<usize>> {
+    let mut random = Random::new(seed ^ 0x5e75);
+    let mut next = FIRST_ROUTER + ROUTERS;
+    let has_elections = random.one_in(3);
+    let members = |set: usize| {
+        let mut members = vec![set];
+        if has_elections && random.below(3) > 0 {
+            members.extend([next, next + 1]);
+            next += 2;
+        }
+        members
+    };
+    (0..=SHARDS).map(members).collect()
 }
 
 impl Sim {
@@ -64,19 +73,28 @@ impl Sim {
         let world = World::new(seed, bug);
         lives_in(Some(Arc::new(Scheduler(Arc::clone(&world)))));
         let mut random = Random::new(seed ^ 0x5eed);
-        let mut members = Vec::new();
-        for number in 0..=SHARDS {
+        let sets = sets_of(seed);
+        let bugs = match bug {
+            Some(Bug::OfMembers(bugs)) => bugs,
+            _ => Bugs::default(),
+        };
+        let mut servers = BTreeMap::new();
+        for (set, members) in sets.iter().enumerate() {
             let of = Of {
-                set: address(number).name,
-                role: match number {
+                set: name_of(set),
+                role: match set {
                     0 => ClusterRole::Config,
                     _ => ClusterRole::Shard,
                 },
             };
-            let drawn = (&world.time, &mut random);
-            members.push(Member::of(of, number, drawn, Bugs::default()));
+            for number in members {
+                let drawn = (&world.time, &mut random);
+                let member = Member::of(of.clone(), *number, drawn, bugs);
+                servers.insert(*number, Server::new(member, set));
+            }
         }
-        let all = FIRST_ROUTER + ROUTERS;
+        let all = FIRST_ROUTER + ROUTERS + servers.len() - sets.len();
+        world.lock().sets.clone_from(&sets);
         world.lock().processes = (0..all)
             .map(|number| Process {
                 host: host(number),
@@ -87,20 +105,19 @@ impl Sim {
             })
             .collect();
         let mut sim = Sim {
-            seen: members.iter().map(|_| Seen::default()).collect(),
-            members,
+            servers,
+            roads: Roads::default(),
             world,
             threads: Vec::new(),
             workers: Vec::new(),
             idle: Vec::new(),
             ways: ways::Ways::default(),
+            ended: Vec::new(),
         };
-        for m in 0..=SHARDS {
-            let made = sim.members[m].initiate_alone(&mut random);
-            made.map_err(|e| format!("member {m} is not initiated: {e}"))?;
-            sim.has_started(m);
+        for members in &sets {
+            sim.found(members, &mut random)?;
         }
-        for r in FIRST_ROUTER..all {
+        for r in FIRST_ROUTER..FIRST_ROUTER + ROUTERS {
             sim.start_router(r)?;
         }
         Ok(sim)
@@ -124,7 +141,8 @@ impl Sim {
             faults::draw(inner);
             let first = inner.random.below(faults::every(inner));
             inner.at(first, What::Fault);
-            inner.now() + (1_500 + inner.random.below(2_500)) * MS
+            let longer = if inner.has_elections() { 4_000 } else { 0 };
+            inner.now() + (1_500 + longer + inner.random.below(2_500)) * MS
         };
         activities::begin(&self.world);
         while self.world.lock().now() < until {
@@ -197,22 +215,24 @@ impl Sim {
             What::Break(line) => break_off(&self.world, line),
             What::Turn(m, run) => {
                 if self.runs(m, run) {
-                    self.seen[m].turning = false;
-                    self.turn(m)?;
+                    self.server(m).called = false;
+                    self.begin_turn(m);
                 }
             }
             What::Due(m, run) => {
-                if self.runs(m, run) && self.seen[m].due == at {
-                    self.turn(m)?;
+                if self.runs(m, run) && self.server(m).due == at {
+                    self.begin_turn(m);
                 }
             }
             What::Sync(m, run) => {
                 if self.runs(m, run) {
-                    self.seen[m].syncing = false;
-                    self.members[m].running.as_ref().unwrap().sync();
+                    self.sync(m);
                     self.after(m)?;
                 }
             }
+            What::Connect(road) => self.connect(road)?,
+            What::Serve(road) => self.serve_road(road),
+            What::Arrive(wire) => self.arrive(wire)?,
             What::Start(p) => self.start(p)?,
             What::Fault => self.fault()?,
             What::Heal => self.world.lock().cut.clear(),
@@ -227,10 +247,6 @@ impl Sim {
             Some(why) => Err(why),
             None => Ok(()),
         }
-    }
-
-    fn runs(&self, m: usize, run: u64) -> bool {
-        self.members[m].running.is_some() && self.world.lock().processes[m].run == run
     }
 
     /// A fibre has the baton until it rests or ends.
@@ -283,7 +299,7 @@ impl Sim {
             return Err("a panic, see above".into());
         }
         match place {
-            Some((m, _)) if m <= SHARDS => self.after(m),
+            Some((m, _)) if !is_router(m) => self.after(m),
             _ => Ok(()),
         }
     }
@@ -347,125 +363,27 @@ impl Sim {
         Ok(())
     }
 
-    /// A member's driver takes a turn, and rests.
-    fn turn(&mut self, m: usize) -> Found {
-        let now = self.world.time.instant();
-        if let Some(r) = &mut self.members[m].running
-            && !r.driver.rests_on()
-        {
-            r.driver.wake();
-            let came = r.driver.came();
-            let turned = r.driver.turn(came, now);
-            if self.members[m].fell() {
-                return self.crash(m);
-            }
-            turned.map_err(|e| format!("member {m} cannot go on: {e}"))?;
-            self.after(m)?;
-        }
-        let Some(r) = &mut self.members[m].running else {
-            return Ok(());
-        };
-        let (_, due) = r.driver.rest();
-        let due = self.world.time.of_up(due);
-        let mut inner = self.world.lock();
-        let (now, before) = (inner.now(), self.seen[m].due);
-        if before > now && before <= due {
-            return Ok(());
-        }
-        let after = due.saturating_sub(now).max(1);
-        let run = inner.processes[m].run;
-        self.seen[m].due = now + after;
-        inner.at(after, What::Due(m, run));
-        Ok(())
-    }
-
-    /// Does what a member asks for.
-    pub fn after(&mut self, m: usize) -> Found {
-        if self.members[m].fell() && self.members[m].running.is_some() {
-            self.world.lock().course.falls += 1;
-            return self.crash(m);
-        }
-        let Some(r) = &self.members[m].running else {
-            return Ok(());
-        };
-        let called = r.node.persister.is_called();
-        let jobs = std::mem::take(&mut r.hands.desk.lock().jobs);
-        let told = r.driver.has_news() || r.node.inbox.is_called_sooner();
-        if r.driver.has_ended() {
-            return Err(format!(
-                "member {m} begins anew, which it has no reason for"
-            ));
-        }
-        if m > 0 {
-            self.ways.look(&self.world)?;
-        }
-        let mut inner = self.world.lock();
-        let place = (m, inner.processes[m].run);
-        for job in jobs {
-            inner.spawn(Some(place), 100, job);
-        }
-        if called && !std::mem::replace(&mut self.seen[m].syncing, true) {
-            let soon = 1 + inner.random.below(30 * MS);
-            inner.at(soon, What::Sync(m, place.1));
-        }
-        if told && !std::mem::replace(&mut self.seen[m].turning, true) {
-            let soon = 1 + inner.random.below(MS);
-            inner.at(soon, What::Turn(m, place.1));
-        }
-        Ok(())
-    }
-
     /// A process is to begin.
     pub fn start(&mut self, p: usize) -> Found {
         if self.world.lock().processes[p].state.is_some() {
             return Ok(());
         }
-        if p >= FIRST_ROUTER {
+        if is_router(p) {
             return self.start_router(p);
         }
-        let seed = self.world.lock().random.next();
-        let started = self.members[p].start(&mut Random::new(seed));
-        if self.members[p].fell() {
-            return self.crash(p);
-        }
-        started.map_err(|e| format!("member {p} does not start: {e}"))?;
-        self.world.lock().course.restarts += 1;
-        self.has_started(p);
-        self.after(p)
-    }
-
-    /// A member's process has begun.
-    fn has_started(&mut self, m: usize) {
-        self.seen[m] = Seen::default();
-        let r = self.members[m].running.as_ref().unwrap();
-        let state = Arc::clone(&r.state);
-        let mut inner = self.world.lock();
-        let inner = &mut *inner;
-        inner.processes[m].run += 1;
-        let place = (m, inner.processes[m].run);
-        inner.processes[m].state = Some(Arc::clone(&state));
-        inner.processes[m].fell = self.members[m].falls();
-        let delay = inner.random.pick(&[0, 0, 1, 3]);
-        state.parameters.orphan_delay_secs.store(delay, Relaxed);
-        let lifetime = inner.random.pick(&[1, 3, 10]);
-        let parameters = &state.parameters;
-        parameters
-            .transaction_lifetime_secs
-            .store(lifetime, Relaxed);
-        inner.trace(|| format!("server {m} is up, run {}", place.1));
-        let soon = 1 + inner.random.below(20 * MS);
-        self.seen[m].due = inner.now() + soon;
-        inner.at(soon, What::Due(m, place.1));
-        let housekeeping: Job = Box::new(move || keep_house(&state));
-        inner.spawn(Some(place), 10 * MS, housekeeping);
+        self.start_member(p)
     }
 
     fn start_router(&mut self, p: usize) -> Found {
         let mut inner = self.world.lock();
+        let address = SetAddress {
+            name: name_of(0),
+            hosts: inner.sets[0].iter().map(|n| host(*n)).collect(),
+        };
         inner.processes[p].run += 1;
         let random = Random::new(inner.random.next());
         let options = ServerOptions {
-            role: ClusterRole::Router(address(0)),
+            role: ClusterRole::Router(address),
             engine: EngineKind::Memory,
             machine: Machine {
                 disk: Arc::new(SimDisk::new()),
@@ -490,17 +408,20 @@ impl Sim {
         let inner = &mut *inner;
         inner.trace(|| format!("server {p} crashes"));
         let state = inner.processes[p].state.clone();
-        if p < FIRST_ROUTER {
-            inner.course.crashes += 1;
-            let (process, seed) = (inner.random.one_in(4), inner.random.next());
-            self.members[p].crash(process, seed);
-        } else {
-            inner.course.killed += 1;
+        match self.servers.get_mut(&p) {
+            Some(server) => {
+                inner.course.crashes += 1;
+                let (process, seed) = (inner.random.one_in(4), inner.random.next());
+                server.ends(process, seed);
+            }
+            None => inner.course.killed += 1,
         }
         if let Some(state) = &state {
             state.begin_stopping();
+            self.ended.push(Arc::downgrade(state));
         }
         inner.gone(p);
+        self.roads.gone(inner, p);
         let longest = inner.random.pick(&[20, 200, 900]);
         let later = (1 + inner.random.below(longest)) * MS;
         inner.at(later, What::Start(p));
@@ -521,7 +442,11 @@ impl Sim {
         match hit {
             Some(faults::Hit::Crash(p)) => self.crash(p),
             Some(faults::Hit::Fuse(m, n, seed)) => {
-                self.members[m].fuse(n, seed);
+                self.server(m).member.fuse(n, seed);
+                Ok(())
+            }
+            Some(faults::Hit::StepDown(m)) => {
+                self.step_down(m);
                 Ok(())
             }
             None => Ok(()),
@@ -535,9 +460,9 @@ impl Sim {
         inner.trace(|| "calm".to_string());
         inner.calm = true;
         inner.cut.clear();
-        for m in &self.members {
-            if !m.fell() {
-                m.disk.clear_hook();
+        for server in self.servers.values() {
+            if !server.member.fell() {
+                server.member.disk.clear_hook();
             }
         }
     }
@@ -583,9 +508,15 @@ impl Sim {
         }
         let mut inner = self.world.lock();
         inner.fibres.clear();
-        let states: Vec<_> = inner.processes.iter_mut().map(|p| p.state.take()).collect();
+        let states = inner.processes.iter_mut().filter_map(|p| p.state.take());
+        let states: Vec<_> = states.collect();
         drop(inner);
+        self.ended.extend(states.iter().map(Arc::downgrade));
         drop(states);
+        // Cursors that are open hold their servers.
+        for state in self.ended.iter().filter_map(Weak::upgrade) {
+            state.engine.cursors.kill_all();
+        }
     }
 }
 
@@ -618,26 +549,6 @@ fn open_router(options: ServerOptions, p: usize) -> muniment_value::Result<Arc<S
         world: Box::new(world),
     };
     open_state(options, parts)
-}
-
-/// What a member does by itself, until its process ends.
-fn keep_house(state: &Arc<ServerState>) {
-    let here = here().unwrap();
-    let (mut cleaner, mut doubts) = (Cleaner::new(), Doubts::default());
-    let mut forgets = here.world.bug == Some(Bug::FreezeForgotten);
-    while !here.is_dead() {
-        if forgets && state.is_writable() {
-            forgets = false;
-            ways::thaw(state);
-        }
-        if state.options.role == ClusterRole::Shard {
-            cleaner.turn(state);
-        }
-        doubts.turn(state);
-        crate::housekeeping::end_old(state);
-        state.engine.store.work();
-        here.sleep(if forgets { MS } else { 500 * MS });
-    }
 }
 
 /// Executes a request, and sends the reply.

@@ -11,6 +11,7 @@ use muniment_shard::ShardKey;
 use muniment_shard::catalog::Chunk;
 use muniment_storage::{Collection, Owned, Placement};
 use muniment_value::{Doc, doc};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The collections.
@@ -20,11 +21,16 @@ const ALL: [&str; 2] = ["d.c", "d.bank"];
 #[derive(Default)]
 pub struct Ways {
     seen: [[Option<Arc<Placement>>; SHARDS]; ALL.len()],
+    /// The newest terms of the shards' leaders. One of an older term may not know yet that it leads no more: what it
+    /// says is never committed.
+    terms: [i64; SHARDS],
 }
 
-fn placement(world: &World, ns: &str, shard: usize) -> Option<Arc<Placement>> {
-    let state = world.lock().processes[shard].state.clone()?;
-    state.engine.store.collection(ns)?.placement()
+/// The server that leads a shard, with its term.
+fn leader(world: &World, shard: usize) -> Option<(i64, Arc<ServerState>)> {
+    let inner = world.lock();
+    let (term, number) = inner.leader(shard)?;
+    Some((term, inner.processes[number].state.clone()?))
 }
 
 /// The ranges that a shard takes writes to.
@@ -47,21 +53,39 @@ fn overlap(a: &Owned, b: &Owned) -> bool {
 impl Ways {
     /// No two shards take writes to the same key.
     pub fn look(&mut self, world: &World) -> Found {
+        let mut leaders: [Option<Arc<ServerState>>; SHARDS] = Default::default();
+        for (i, (led, newest)) in leaders.iter_mut().zip(&mut self.terms).enumerate() {
+            let leader = leader(world, i + 1).filter(|(term, _)| term >= newest);
+            if let Some((term, state)) = leader {
+                (*newest, *led) = (term, Some(state));
+            }
+        }
         for (ns, seen) in ALL.iter().zip(&mut self.seen) {
-            look_at(world, ns, seen)?;
+            look_at(&leaders, ns, seen)?;
         }
         Ok(())
     }
 
     /// Shards own what the configuration says, together everything, and have no other rows.
     pub fn at_the_end(&self, world: &World) -> Found {
-        ALL.iter().try_for_each(|ns| is_settled(world, ns))
+        ALL.iter().try_for_each(|ns| is_settled(world, ns))?;
+        let sets = world.lock().sets.clone();
+        sets.iter()
+            .try_for_each(|members| are_equal(world, members))
     }
 }
 
 /// Compares what the shards own of a collection, if that has changed since.
-fn look_at(world: &World, ns: &str, seen: &mut [Option<Arc<Placement>>; SHARDS]) -> Found {
-    let now: Vec<_> = (1..=SHARDS).map(|s| placement(world, ns, s)).collect();
+fn look_at(
+    leaders: &[Option<Arc<ServerState>>; SHARDS],
+    ns: &str,
+    seen: &mut [Option<Arc<Placement>>; SHARDS],
+) -> Found {
+    let placement = |state: &Option<Arc<ServerState>>| {
+        let collection = state.as_ref()?.engine.store.collection(ns);
+        collection?.placement()
+    };
+    let now: Vec<_> = leaders.iter().map(placement).collect();
     let same = |(a, b): (&Option<Arc<Placement>>, &Option<Arc<Placement>>)| match (a, b) {
         (Some(a), Some(b)) => Arc::ptr_eq(a, b),
         (a, b) => a.is_none() && b.is_none(),
@@ -85,16 +109,50 @@ fn look_at(world: &World, ns: &str, seen: &mut [Option<Arc<Placement>>; SHARDS])
     Ok(())
 }
 
+/// All members of a set have the same documents.
+fn are_equal(world: &World, members: &[usize]) -> Found {
+    let mut hashes = BTreeSet::new();
+    for number in members {
+        let (state, conn) = {
+            let inner = world.lock();
+            let process = &inner.processes[*number];
+            (process.state.clone(), Arc::clone(&process.conn))
+        };
+        let state = state.ok_or_else(|| format!("server {number} is not up"))?;
+        for db in ["config", "d"] {
+            let body = doc! {
+                "dbHash": 1, "$db": db, "$readPreference": doc! { "mode": "nearest" },
+            };
+            let request = Request {
+                db,
+                name: "dbHash",
+                body: body.as_doc(),
+                sequences: &[],
+                exhaust_allowed: false,
+                unacknowledged: false,
+                legacy: false,
+            };
+            let reply = run_request(&state, &conn, &request);
+            let hash = reply.as_doc().get_str("md5").map(str::to_string);
+            hashes.insert((db, hash.ok_or_else(|| format!("dbHash says {reply:?}"))?));
+        }
+    }
+    match hashes.len() {
+        2 => Ok(()),
+        _ => Err(format!("the hashes of {members:?} differ: {hashes:?}")),
+    }
+}
+
 /// See [`Ways::at_the_end`].
 fn is_settled(world: &World, ns: &str) -> Found {
     let mut owned: Vec<Owned> = Vec::new();
     let mut said: Vec<(String, Owned)> = Vec::new();
-    let config = world.lock().processes[0].state.clone();
-    let config = config.ok_or("the configuration is not up")?;
+    let config = leader(world, 0).map(|(_, state)| state);
+    let config = config.ok_or("nobody leads the configuration")?;
     let mut key = None;
     for shard in 1..=SHARDS {
-        let state = world.lock().processes[shard].state.clone();
-        let state = state.ok_or_else(|| format!("shard {shard} is not up"))?;
+        let state = leader(world, shard).map(|(_, state)| state);
+        let state = state.ok_or_else(|| format!("nobody leads shard {shard}"))?;
         let collection = state.engine.store.collection(ns);
         let collection = collection.ok_or_else(|| format!("shard {shard} has no {ns}"))?;
         let placement = collection.placement();

@@ -35,6 +35,12 @@ pub enum What {
     Fault,
     Heal,
     Crash(usize, u64),
+    /// A member connects to another one of its set.
+    Connect(u64),
+    /// What waits on a way between members is sent.
+    Serve(u64),
+    /// A frame arrives.
+    Arrive(u64),
 }
 
 /// A server: a member of a set, or a router.
@@ -100,6 +106,8 @@ pub struct Inner {
     pub queue: BTreeMap<(u64, u64), What>,
     number: u64,
     pub processes: Vec<Process>,
+    /// The members of each set.
+    pub sets: Vec<Vec<usize>>,
     pub lines: BTreeMap<u64, Line>,
     /// Servers that cannot reach each other; the lower number is first.
     pub cut: BTreeSet<(usize, usize)>,
@@ -127,6 +135,7 @@ impl World {
                 queue: BTreeMap::new(),
                 number: 0,
                 processes: Vec::new(),
+                sets: Vec::new(),
                 lines: BTreeMap::new(),
                 cut: BTreeSet::new(),
                 fibres: BTreeMap::new(),
@@ -186,6 +195,25 @@ impl Inner {
         self.fibres.insert(number, fibre);
         self.at(after, What::Resume(number, 0));
         number
+    }
+
+    /// Whether a set has several members, so that others may come to lead.
+    pub fn has_elections(&self) -> bool {
+        self.sets.iter().any(|members| members.len() > 1)
+    }
+
+    /// The server that leads a set, as far as the members know, with its term. Of a set with one member it is that one.
+    pub fn leader(&self, set: usize) -> Option<(i64, usize)> {
+        let up = |number: &usize| Some((*number, self.processes[*number].state.as_ref()?));
+        if let [one] = self.sets[set].as_slice() {
+            return up(one).map(|(number, _)| (0, number));
+        }
+        let leaders = self.sets[set].iter().filter_map(|number| {
+            let (number, state) = up(number)?;
+            let leads = state.is_writable().then_some(state.replica_set.as_ref()?);
+            Some((leads?.member().term, number))
+        });
+        leaders.max()
     }
 
     /// A fibre that rests goes on at once.

@@ -45,18 +45,37 @@ pub fn config(n: usize, random: &mut Random) -> SetConfig {
             "_id": i as i32, "host": host(i), "priority": priority,
         });
     }
-    config_of(SET, members, ELECTION_MS)
+    let of = Of {
+        set: SET.to_string(),
+        role: ClusterRole::None,
+    };
+    config_of(&of, members, ELECTION_MS)
 }
 
-fn config_of(set: &str, members: muniment_value::ArrayBuf, election_ms: i64) -> SetConfig {
-    let d = muniment_value::doc! {
-        "_id": set, "version": 1, "term": 0, "members": members,
+/// The configuration of a cluster's set with these members, whose keys are their numbers.
+pub fn config_of_cluster(of: &Of, numbers: &[usize]) -> SetConfig {
+    let members = numbers.iter().map(|number| {
+        muniment_value::doc! { "_id": *number as i32, "host": host(*number) }
+    });
+    // A lone member looks at the clock less often.
+    let election_ms = match numbers {
+        [_] => 10 * ELECTION_MS,
+        _ => ELECTION_MS,
+    };
+    config_of(of, members.collect(), election_ms)
+}
+
+fn config_of(of: &Of, members: muniment_value::ArrayBuf, election_ms: i64) -> SetConfig {
+    let mut d = muniment_value::doc! {
+        "_id": of.set.as_str(), "version": 1, "term": 0, "members": members,
         "settings": muniment_value::doc! {
             "electionTimeoutMillis": election_ms,
             "heartbeatIntervalMillis": 200,
             "replicaSetId": muniment_value::Value::ObjectId([7; 12]),
         },
     };
+    let of_config = matches!(of.role, ClusterRole::Config);
+    d.append_some("configsvr", of_config.then_some(true));
     SetConfig::parse(d.as_doc()).unwrap()
 }
 
@@ -84,7 +103,7 @@ pub struct Running {
 
 pub struct Member {
     pub number: usize,
-    of: Of,
+    pub of: Of,
     pub disk: SimDisk,
     pub clock: Arc<SimClock>,
     pub running: Option<Running>,
@@ -176,7 +195,8 @@ impl Member {
         };
         self.disk.create_dir(&Member::path()).unwrap();
         let store = Store::open_locked(store, None).unwrap();
-        if first.is_none() {
+        // A shard comes without databases.
+        if first.is_none() && matches!(self.of.role, ClusterRole::None) {
             let options = CollectionOptions::default();
             let made = store.create_collection("t.rows", options, &NeverInterrupted);
             made.unwrap();
@@ -184,6 +204,7 @@ impl Member {
         store.sync().unwrap();
         let last = store.position().unwrap().appended.index;
         store.close().unwrap();
+        let terms = (last > 0).then_some((last, 1)).into_iter().collect();
         let core = Config::default().number(config.to_core());
         let own = core.members.iter().find(|m| m.key == self.number as i32);
         let state = LocalState {
@@ -193,7 +214,7 @@ impl Member {
                 learners: BTreeSet::new(),
                 config: core.clone(),
             },
-            ..LocalState::initiate(own.unwrap().id, core.clone(), vec![(last, 1)], last)
+            ..LocalState::initiate(own.unwrap().id, core.clone(), terms, last)
         };
         self.state_file().write(&state).unwrap();
     }
@@ -232,12 +253,11 @@ impl Member {
         self.drive(hands, state)
     }
 
-    /// Begins one that initiates a set of a cluster, of which it is the only member. It looks at the clock less often.
+    /// Begins one that initiates a set of a cluster, of which it is the only member.
     pub fn initiate_alone(&mut self, random: &mut Random) -> Result<()> {
         self.disk.create_dir(&Member::path())?;
         let (hands, state) = self.open(random)?;
-        let own = muniment_value::doc! { "_id": 0, "host": host(self.number) };
-        let config = config_of(&self.of.set, muniment_value::array![own], 10 * ELECTION_MS);
+        let config = config_of_cluster(&self.of, &[self.number]);
         initiate::begin(set_of(&state), &host_of(&state), config, None)?;
         self.drive(hands, state)
     }
@@ -360,6 +380,11 @@ impl Member {
 }
 
 impl Running {
+    /// Its parts: the driver may then take its turns in another thread.
+    pub fn apart(self) -> (Arc<ServerState>, Arc<Node>, Driver, Hands) {
+        (self.state, self.node, self.driver, self.hands)
+    }
+
     pub fn store(&self) -> &Arc<Store> {
         &self.state.engine.store
     }

@@ -34,7 +34,7 @@ mod fill;
 pub(crate) mod hands;
 mod locks;
 pub(crate) mod member;
-mod network;
+pub(crate) mod network;
 mod oracle;
 pub(crate) mod random;
 pub(crate) mod seeds;
