@@ -196,8 +196,9 @@ impl Inner {
             .map_or(Timestamp::ZERO, |log| log.begins_after());
         let names = self.catalog.save_past(begins);
         batch.extend(names.into_iter().map(|(k, v)| meta(k, v)));
-        // The disk has it already if no commit has come since. A table would be written for it alone.
-        if cut > persisted {
+        // The disk or a memtable that was sealed has it already if no commit has come since. Another one would be written
+        // for it alone.
+        if self.cuts.saves_id(cut, persisted) {
             let next_id = self.catalog.next_id().to_le_bytes();
             batch.push(meta(keys::next_id(), Some(next_id.to_vec())));
         }

@@ -33,6 +33,8 @@ pub(crate) struct Cuts {
     pub still: Arc<Lock<()>>,
     /// See `Store::set_checkpoint_interval`.
     interval_ms: AtomicU64,
+    /// The newest cut at which the next free id was written to the trees. Changed by those that have the gate alone.
+    id_saved: AtomicU64,
 }
 
 /// How often writes are locked, and the lock itself.
@@ -60,7 +62,15 @@ impl Cuts {
             fsync_depth: AtomicU32::new(0),
             still: Arc::default(),
             interval_ms: AtomicU64::new(0),
+            id_saved: AtomicU64::new(0),
         }
+    }
+
+    /// Whether the next free id is to be written at a cut, for the first time there. `persisted` is the cut that the disk
+    /// has.
+    pub fn saves_id(&self, cut: Timestamp, persisted: Timestamp) -> bool {
+        let before = self.id_saved.fetch_max(cut.0, SeqCst);
+        cut > persisted && cut.0 > before
     }
 
     /// True while writes are locked, or are about to be.

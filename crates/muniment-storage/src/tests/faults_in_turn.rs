@@ -196,6 +196,39 @@ fn work(store: &Store, oracle: &mut Oracle) {
     }
 }
 
+/// While tables cannot be written, cuts without new commits seal nothing.
+#[test]
+fn idle_cuts_do_not_pile_up_while_flushes_fail() {
+    let disk = SimDisk::new();
+    let store = opened(&disk).unwrap();
+    let never = &NeverInterrupted;
+    let c = store
+        .create_collection("t.c", CollectionOptions::default(), never)
+        .unwrap();
+    let mut unit = store.write_unit(&c, never).unwrap();
+    assert!(unit.insert(&bytes(doc! { "_id": 1 })).unwrap().is_ok());
+    unit.commit().unwrap();
+    store.sync().unwrap();
+    disk.inject(Fault::new(Op::Create, ENOSPC).times(u64::MAX));
+    let sealed = || store.inner.trees.sizes().sealed_count;
+    assert!(store.flush().is_err());
+    let first = sealed();
+    assert!(first > 0);
+    for _ in 0..10 {
+        assert!(store.flush().is_err());
+        store.work();
+    }
+    assert_eq!(sealed(), first);
+    disk.heal();
+    store.flush().unwrap();
+    assert_eq!(sealed(), 0);
+    drop(c);
+    drop(store);
+    let store = opened(&disk).unwrap();
+    let c = store.collection("t.c").unwrap();
+    valid(&store, &c, "after the flush");
+}
+
 fn number_of_operations() -> u64 {
     let disk = SimDisk::new();
     let store = opened(&disk).unwrap();
