@@ -215,6 +215,8 @@ fn a_divided_collection_answers_as_one_server() {
         "{findAndModify: 'c', query: {}, hint: 'o', update: {$set: {w: 2}}, new: true}".to_string(),
         "{find: 'c', filter: {w: 2}}".to_string(),
         "{aggregate: 'c', pipeline: [{$sort: {_id: 1}}, {$limit: 2}, {$lookup: {from: '$$NOW', localField: 'x', foreignField: 'x', as: 'n'}}], cursor: {}}".to_string(),
+        "{aggregate: 'c', pipeline: 5, cursor: {}}".to_string(),
+        "{aggregate: 'c', pipeline: []}".to_string(),
         format!("{{aggregate: 'c', pipeline: [{fused}], cursor: {{}}}}"),
         format!("{{aggregate: 'c', pipeline: [{fused}, {{$limit: 3}}, {{$project: {{s: {{$meta: 'score'}}}}}}], cursor: {{}}}}"),
         format!("{{aggregate: 'c', pipeline: [{near}], cursor: {{batchSize: 20}}}}"),

@@ -419,6 +419,10 @@ impl Sim {
         if let Some(state) = &state {
             state.begin_stopping();
             self.ended.push(Arc::downgrade(state));
+            // Its fibres come to their ends only if none waits for a transaction that nobody uses.
+            let state = Arc::clone(state);
+            let kills: Job = Box::new(move || state.transactions.kill_all(&state));
+            inner.spawn(None, 0, kills);
         }
         inner.gone(p);
         self.roads.gone(inner, p);

@@ -2,7 +2,7 @@
 
 use super::host::Around;
 use super::into::Into;
-use super::pipeline::{Whole, check_cursor, over, over_whole, read_by, shards_of, take_part};
+use super::pipeline::{Whole, check, over, over_whole, read_by, shards_of, take_part};
 use super::remote::{Output, Remote, Terms};
 use super::whole::{bring_home, track_and_move};
 use super::{Repeats, broadcast, collation_in, is_stale, time_of_read, to_one, view, with_terms};
@@ -144,7 +144,7 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router, below: bool) -> Result<
     if cx.args.bool("explain", false) {
         return super::explain::pipeline(cx, router, known.as_deref());
     }
-    check_cursor(cx)?;
+    check(cx)?;
     let writes = (cx.spec.writes_output)(cx.request.body);
     let first = limits(cx.args.doc("cursor"), BatchLimits::FIRST)?;
     if !on_shards {

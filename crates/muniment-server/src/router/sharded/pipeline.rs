@@ -17,6 +17,7 @@ use crate::router::tables::Known;
 use muniment_exec::{BatchLimits, Cursor};
 use muniment_query::Pipeline;
 use muniment_query::split::{Division, split};
+use muniment_value::args::{Types, check_type};
 use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, doc};
 use std::sync::Arc;
 
@@ -200,11 +201,14 @@ pub fn shards_of(
     }
 }
 
-/// Refuses an aggregate that says nothing of its cursor.
+/// Refuses an aggregate whose pipeline is none, or that says nothing of its cursor.
 ///
 /// # Errors
-/// 9 FailedToParse.
-pub fn check_cursor(cx: &CommandContext<'_>) -> Result<()> {
+/// 14 TypeMismatch; 9 FailedToParse.
+pub fn check(cx: &CommandContext<'_>) -> Result<()> {
+    if let Some(v) = cx.args.get("pipeline") {
+        check_type("aggregate", "pipeline", Types::ARRAY, v.ty())?;
+    }
     match cx.args.doc("cursor") {
         Some(_) => Ok(()),
         None => Err(Error::failed_to_parse(

@@ -3,7 +3,7 @@
 //! A view is on the shard of its database, which finds out that a collection below it is sharded, and refuses the
 //! command. The router then reads the definition of the view, and runs the command as a pipeline over the collection.
 
-use super::pipeline::{Whole, check_cursor, over, read_by, take_part};
+use super::pipeline::{Whole, check, over, read_by, take_part};
 use super::place::{View, view};
 use super::reads::distinct_of;
 use super::{collation_in, is_stale};
@@ -144,7 +144,7 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     }
     let (limits, single) = match cx.spec.name {
         "aggregate" => {
-            check_cursor(cx)?;
+            check(cx)?;
             (limits(cx.args.doc("cursor"), BatchLimits::FIRST)?, false)
         }
         "find" => {
