@@ -25,7 +25,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     fields: FIELDS,
     run,
-    ..CommandSpec::new(Routed::Refused, Needs::cluster(&[Action::Fsync]))
+    ..CommandSpec::new(
+        Routed::By(crate::router::fsync::sync),
+        Needs::cluster(&[Action::Fsync]),
+    )
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -21,5 +21,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
         cx.reply.field("lockCount", i64::from(depth));
         Ok(())
     },
-    ..CommandSpec::new(Routed::Refused, Needs::cluster(&[Action::Unlock]))
+    ..CommandSpec::new(
+        Routed::By(crate::router::fsync::unlock),
+        Needs::cluster(&[Action::Unlock]),
+    )
 };

@@ -20,6 +20,7 @@ mod dispatch;
 pub mod distribution;
 pub mod draining;
 pub mod forward;
+pub mod fsync;
 pub mod operations;
 pub mod over_shards;
 pub mod place;
