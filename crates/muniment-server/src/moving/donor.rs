@@ -238,6 +238,10 @@ pub fn changes(cx: &mut CommandContext<'_>) -> Result<()> {
         (until, more) = (read, true);
     }
     let sessions = sessions_of(store, &found.sessions)?;
+    if !found.sessions.is_empty() {
+        // If a write is given up after an election, the other shard must not remember that it was executed.
+        durable(cx.server, cx.op)?;
+    }
     cx.reply.field("docs", found.docs);
     if measured {
         cx.reply.field(RECORD_KEYS, found.keys);
@@ -317,6 +321,8 @@ pub fn sessions(cx: &mut CommandContext<'_>) -> Result<()> {
             break;
         }
     }
+    // As in `changes`.
+    durable(cx.server, cx.op)?;
     cx.reply.field("sessions", sessions);
     let whole = keys.len() < SESSIONS && last == keys.last();
     if let Some(last) = last.filter(|_| !whole) {
