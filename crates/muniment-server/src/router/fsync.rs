@@ -1,11 +1,17 @@
 //! fsync and fsyncUnlock on all sets of the cluster.
 
-use super::forward::ask;
+use super::forward::{ask, run};
 use super::{Reach, Router, SetPool};
 use crate::context::CommandContext;
-use muniment_value::{DocBuf, Result, doc, number};
+use crate::sets::Until;
+use muniment_op::NeverInterrupted;
+use muniment_value::{Code, DocBuf, Error, Result, doc, number};
 use muniment_wire::client::check_ok;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// So long sets are unlocked again of which another one could not be locked.
+const UNDOING: Duration = Duration::from_secs(10);
 
 /// The shards, and after them the configuration's set if it is no shard: a router may read it as long as it can be.
 fn all(cx: &CommandContext<'_>, router: &Router) -> Result<Vec<(String, Arc<SetPool>)>> {
@@ -23,27 +29,19 @@ fn all(cx: &CommandContext<'_>, router: &Router) -> Result<Vec<(String, Arc<SetP
 pub fn sync(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let locks = cx.args.bool("lock", false);
     let (mut files, mut depth, mut told) = (0, 0, DocBuf::new());
-    let mut done: Vec<Arc<SetPool>> = Vec::new();
+    let mut done = Vec::new();
     for (name, set) in all(cx, router)? {
         let reply = ask(cx, router, &set, cx.request.body, Reach::Primary)
             .and_then(|reply| check_ok(reply.body.as_doc()).map(|()| reply.body));
         let reply = match reply {
             Ok(reply) => reply,
-            Err(e) => {
-                if locks {
-                    let unlock = doc! { "fsyncUnlock": 1 };
-                    for set in &done {
-                        // What fails is for the operator to unlock: the error names the set that could not be locked.
-                        let _ = ask(cx, router, set, unlock.as_doc(), Reach::Primary);
-                    }
-                }
-                return Err(e.context(&format!("{name}: ")));
-            }
+            Err(e) if locks => return Err(undone(router, &done, (&name, e))),
+            Err(e) => return Err(e.context(&format!("{name}: "))),
         };
         files += number_of(&reply, "numFiles");
         depth = depth.max(number_of(&reply, "lockCount"));
         told.append(&name, reply);
-        done.push(set);
+        done.push((name, set));
     }
     if locks {
         cx.reply.field(
@@ -60,11 +58,32 @@ pub fn sync(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     Ok(())
 }
 
+/// Unlocks the sets that were locked, because another one could not be: the error for the client, which names those that
+/// are locked still. The operation's own limits do not count, since one of them may be what it has failed by.
+fn undone(router: &Router, done: &[(String, Arc<SetPool>)], failed: (&str, Error)) -> Error {
+    let on = Until {
+        on: &NeverInterrupted,
+        until: muniment_op::now() + UNDOING,
+    };
+    let unlock = doc! { "fsyncUnlock": 1 };
+    let locked = |set: &SetPool| run(&on, router, set, "admin", &unlock, false).is_err();
+    let locked = done.iter().filter(|(_, set)| locked(set));
+    let mut locked: Vec<&str> = locked.map(|(name, _)| name.as_str()).collect();
+    let (name, e) = failed;
+    // It may have been locked by a message whose reply did not come.
+    locked.push(name);
+    let why = format!(
+        "{} may be locked; fsyncUnlock unlocks: {name}: ",
+        locked.join(", ")
+    );
+    e.context(&why)
+}
+
 /// Runs fsyncUnlock on the primaries of all sets, the configuration's first. A set that is not locked does not keep others
 /// from being unlocked.
 ///
 /// # Errors
-/// The first set's that fails, if all fail, or if one cannot be reached.
+/// The first set's that fails, if none is locked; else that of a set that may be locked still.
 pub fn unlock(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let (mut depth, mut told) = (None, DocBuf::new());
     let (mut failed, mut unreached) = (None, None);
@@ -73,7 +92,10 @@ pub fn unlock(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
             Ok(reply) => {
                 match check_ok(reply.body.as_doc()) {
                     Ok(()) => depth = depth.max(Some(number_of(&reply.body, "lockCount"))),
-                    Err(e) => drop(failed.get_or_insert(e)),
+                    Err(e) if e.code() == Code::IllegalOperation => {
+                        failed.get_or_insert(e);
+                    }
+                    Err(e) => unreached = Some(e.context(&format!("{name}: "))),
                 }
                 told.append(&name, reply.body);
             }
