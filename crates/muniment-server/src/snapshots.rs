@@ -186,7 +186,9 @@ impl Snapshots {
 /// now, or this member has begun only just now and does not know yet how far the majority is, it waits until the view has
 /// the collection, as MongoDB does.
 fn of_majority(store: &Store, op: &OpContext) -> Result<Option<Snapshot>> {
-    if let Some(majority) = store.majority()
+    // Data that were those of a member have no majority that could come to have more.
+    if !store.is_kept()
+        && let Some(majority) = store.majority()
         && let Some(collection) = store.collection(op.namespace())
         && collection.named_since() > majority.at
     {

@@ -85,7 +85,11 @@ pub fn read_after(
     (by, most): (&str, usize),
     reach: Reach<'_>,
 ) -> Result<Vec<DocBuf>> {
-    let find = find((collection, filter), (by, most), concern(router, reach));
+    let mut find = find((collection, filter), (by, most), concern(router, reach));
+    if !matches!(reach, Reach::Primary) {
+        // A secondary that has just begun waits until it knows what the majority has, and it may be cut off.
+        find.append("maxTimeMS", LATER);
+    }
     first_batch(on, router, &find, reach).map(|(found, _)| found)
 }
 
