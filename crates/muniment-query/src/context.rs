@@ -30,6 +30,8 @@ pub struct QueryContext {
     pub in_facet: bool,
     /// The time variables that are defined.
     pub clocks: Clocks,
+    /// `$$CLUSTER_TIME`, as seconds and increment, on a server that is part of a replica set or a sharded cluster.
+    pub cluster_time: Option<(u32, u32)>,
     /// The metadata that documents have, and those that are asked for.
     pub metadata: Metadata,
     /// The collation for comparing texts.
@@ -85,6 +87,7 @@ impl QueryContext {
             sub_pipelines: 0,
             in_facet: false,
             clocks: Clocks::default(),
+            cluster_time: None,
             metadata: Metadata::default(),
             collation: Collation::SIMPLE,
             late_constants: false,

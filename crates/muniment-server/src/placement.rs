@@ -3,7 +3,7 @@
 //! It is `{"db.collection": {uuid, timestamp, version}, …}`, with the sharded collections that the command uses; each
 //! other collection is not sharded, as far as the router knows. `$merges: true` in it says that the router puts the
 //! results together with those of other shards, `$allShards: <timestamp>` that it asks all shards of the cluster, `$now:
-//! <date>` what `$$NOW` is on all of them. A shard compares that with its own state (see `muniment_storage::Placement`),
+//! <date>` what `$$NOW` is on all of them, `$clusterTime: <timestamp>` what `$$CLUSTER_TIME` is. A shard compares that with its own state (see `muniment_storage::Placement`),
 //! so a router that does not know of a change learns of it by the error StaleConfig.
 
 use muniment_exec::{Expectations, Expected};
@@ -47,17 +47,35 @@ pub fn merging(mut versions: DocBuf) -> DocBuf {
 /// The name within the field that says what `$$NOW` is.
 const NOW: &str = "$now";
 
-/// The field's value for a command that began at the router at a time in milliseconds since 1970.
-pub fn at(versions: Doc<'_>, now_ms: i64) -> DocBuf {
+/// The name within the field that says what `$$CLUSTER_TIME` is.
+const CLUSTER_TIME: &str = "$clusterTime";
+
+/// The field's value for a command that began at the router at a time in milliseconds since 1970, and at a time of the
+/// cluster.
+pub fn at(versions: Doc<'_>, (now_ms, cluster): (i64, Option<(u32, u32)>)) -> DocBuf {
     let mut at = DocBuf::new();
     at.append(NOW, Value::DateTime(now_ms));
+    at.append_some(
+        CLUSTER_TIME,
+        cluster.map(|(t, i)| Value::Timestamp { t, i }),
+    );
     at.append_all(versions);
     at
 }
 
-/// As [`at`], written as fields of the innermost open document.
-pub fn write_at(w: &mut DocWriter<'_>, versions: Doc<'_>, now_ms: i64) {
-    w.field(NOW, Value::DateTime(now_ms)).elements(versions);
+/// As [`at`], written as fields of the innermost open document. The cluster's time is told only if the router puts
+/// results together: another shard has its own.
+pub fn write_at(
+    w: &mut DocWriter<'_>,
+    versions: Doc<'_>,
+    (now_ms, cluster): (i64, Option<muniment_storage::Timestamp>),
+) {
+    w.field(NOW, Value::DateTime(now_ms));
+    if let Some(at) = cluster.filter(|_| versions.get(MERGES).is_some()) {
+        let (t, i) = (at.seconds(), at.increment());
+        w.field(CLUSTER_TIME, Value::Timestamp { t, i });
+    }
+    w.elements(versions);
 }
 
 /// The version of one collection, as the field has it.
@@ -80,7 +98,7 @@ pub fn version_of(expected: &Expected) -> DocBuf {
 pub fn expectations(versions: Doc<'_>) -> Result<Expectations> {
     let mut sharded = Vec::new();
     let (mut merges, mut all_shards) = (false, None);
-    let (mut within, mut now_ms) = (None, None);
+    let (mut within, mut now_ms, mut cluster_time) = (None, None, None);
     for e in versions {
         match e.name() {
             NOW => {
@@ -88,6 +106,13 @@ pub fn expectations(versions: Doc<'_>) -> Result<Expectations> {
                     return Err(Error::failed_to_parse("$now is a date"));
                 };
                 now_ms = Some(at);
+                continue;
+            }
+            CLUSTER_TIME => {
+                let Value::Timestamp { t, i } = e.value() else {
+                    return Err(Error::failed_to_parse("$clusterTime is a timestamp"));
+                };
+                cluster_time = Some(muniment_storage::Timestamp::new(t, i));
                 continue;
             }
             MERGES => {
@@ -126,6 +151,7 @@ pub fn expectations(versions: Doc<'_>) -> Result<Expectations> {
         all_shards,
         within,
         now_ms,
+        cluster_time,
     })
 }
 

@@ -284,3 +284,37 @@ fn a_read_of_a_new_collection_waits_for_the_majority() {
     let cursor = found.as_doc().get_doc("cursor").unwrap();
     assert_eq!(cursor.get_array("firstBatch").unwrap().values().count(), 1);
 }
+
+/// `$$CLUSTER_TIME` is the time of the set, which is not before what a client was told.
+#[test]
+fn expressions_know_the_time_of_the_set() {
+    let set = Set::start(1);
+    let c = &mut set.connect(0);
+    insert(c, 1, doc! { "w": 1 });
+    let told = c.command("test", &doc! { "ping": 1 }).unwrap();
+    let Some(Value::Timestamp { t, i }) = told.as_doc().get("operationTime") else {
+        panic!("{told:?}");
+    };
+    let stage = doc! { "$project": doc! { "at": "$$CLUSTER_TIME" } };
+    let in_a_find = doc! {
+        "find": "c", "filter": doc! { "$expr": doc! { "$gte": array!["$$CLUSTER_TIME", Value::Timestamp { t, i }] } },
+        "projection": doc! { "at": "$$CLUSTER_TIME" },
+    };
+    for read in [
+        doc! { "aggregate": "c", "pipeline": array![&stage], "cursor": doc! {} },
+        in_a_find,
+    ] {
+        let reply = c.command("test", &read).unwrap();
+        let batch = reply
+            .as_doc()
+            .get_doc("cursor")
+            .unwrap()
+            .get_array("firstBatch")
+            .unwrap();
+        let first = batch.values().next().unwrap().as_doc().unwrap();
+        let Some(Value::Timestamp { t: at, i: step }) = first.get("at") else {
+            panic!("{reply:?}");
+        };
+        assert!((at, step) >= (t, i), "{reply:?}");
+    }
+}

@@ -126,6 +126,10 @@ pub struct OpContext {
     reading_at: OnceLock<Timestamp>,
     /// What a router expects of its collections, if it comes from one.
     expectations: OnceLock<Expectations>,
+    /// The sharded collections that a router knew when it opened the cursor that this operation continues.
+    continued: OnceLock<Arc<[String]>>,
+    /// The newest time of the cluster at the beginning, if the server is part of one.
+    cluster_time: OnceLock<Timestamp>,
     /// The error of a statement that ends the transaction.
     failure: OnceLock<Error>,
     /// The pool of the ticket that the operation holds.
@@ -210,6 +214,8 @@ impl OpContext {
             is_bound: AtomicBool::new(false),
             reading_at: OnceLock::new(),
             expectations: OnceLock::new(),
+            continued: OnceLock::new(),
+            cluster_time: OnceLock::new(),
             failure: OnceLock::new(),
             pool: OnceLock::new(),
             parsed: Mutex::new(None),
@@ -226,6 +232,18 @@ impl OpContext {
     pub fn now_ms(&self) -> i64 {
         let of_router = self.expectations.get().and_then(|e| e.now_ms);
         of_router.unwrap_or(self.now_ms)
+    }
+
+    /// Notes the newest time of the cluster at the beginning. Only the first call counts.
+    pub fn knows_cluster_time(&self, at: Timestamp) {
+        let _ = self.cluster_time.set(at);
+    }
+
+    /// `$$CLUSTER_TIME`: the newest time of the cluster at the beginning of the operation, at the router if it puts the
+    /// results of shards together; `None` on a server that is part of no set.
+    pub fn cluster_time(&self) -> Option<Timestamp> {
+        let of_router = self.expectations.get().and_then(|e| e.cluster_time);
+        of_router.or(self.cluster_time.get().copied())
     }
 
     /// An operation outside any registry, for monitor threads and tests.

@@ -29,6 +29,8 @@ pub struct Expectations {
     pub within: Option<(String, Arc<[Owned]>)>,
     /// The router's `$$NOW`, which all shards use, in milliseconds since 1970.
     pub now_ms: Option<i64>,
+    /// The router's `$$CLUSTER_TIME`, if it puts the results of shards together.
+    pub cluster_time: Option<Timestamp>,
 }
 
 impl OpContext {
@@ -66,11 +68,40 @@ impl OpContext {
     #[inline]
     pub fn check_placement(&self, namespace: &str, found: Option<&Collection>) -> Result<()> {
         match self.expectations.get() {
-            None => Ok(()),
+            None => self.check_continued(namespace, found),
             Some(expectations) => {
                 let held = found.and_then(|c| Some((c.uuid(), c.placement()?)));
                 expectations.check(namespace, held.as_ref().map(|(uuid, p)| (*uuid, &**p)))
             }
+        }
+    }
+
+    /// The names of the collections that a router knows to be sharded, if one has sent it.
+    pub(crate) fn known_sharded(&self) -> Option<Arc<[String]>> {
+        let expectations = self.expectations.get()?;
+        let names = expectations.sharded.iter().map(|(name, _)| name.clone());
+        Some(names.collect())
+    }
+
+    /// Has the operation continue a cursor for a router that knew these sharded collections when it was opened.
+    pub(crate) fn continues_for_router(&self, sharded: Arc<[String]>) {
+        let _ = self.continued.set(sharded);
+    }
+
+    /// What a cursor opens later is either one of the collections that its router knew to be sharded, or it is not
+    /// sharded: otherwise the cursor would show this shard's part for the whole.
+    fn check_continued(&self, namespace: &str, found: Option<&Collection>) -> Result<()> {
+        let Some(sharded) = self.continued.get() else {
+            return Ok(());
+        };
+        let held = found.and_then(|c| Some((c.uuid(), c.placement()?)));
+        match held {
+            Some((uuid, placement)) if !sharded.iter().any(|name| name == namespace) => Err(stale(
+                namespace,
+                Some((uuid, &placement)),
+                "the collection is sharded",
+            )),
+            _ => Ok(()),
         }
     }
 

@@ -301,6 +301,9 @@ impl<'c> Parser<'c> {
                 format!("Builtin variable '$${name}' is not available"),
             )),
             "NOW" => constant(Value::DateTime(self.ctx.now_ms)),
+            "CLUSTER_TIME" if let Some((t, i)) = self.ctx.cluster_time => {
+                constant(Value::Timestamp { t, i })
+            }
             "CLUSTER_TIME" if self.ctx.clocks == Clocks::NowAndCluster => {
                 let t = u32::try_from(self.ctx.now_ms / 1000).unwrap_or(u32::MAX);
                 constant(Value::Timestamp { t, i: 1 })

@@ -213,10 +213,14 @@ fn enter<'r>(
     if let Some(router) = &server.router
         && !matches!(spec.routed, Routed::Here)
     {
+        op.knows_cluster_time(router.times.at());
         // The shard has sessions, views and tickets.
         let namespace = op.namespace();
         transactions::check_routed(router, spec, generic, namespace, &parsed.args, request)?;
         return Ok((None, None));
+    }
+    if server.replica_set.is_some() {
+        op.knows_cluster_time(server.engine.store.clock());
     }
     let transactions = &server.transactions;
     let checked_out = transactions.enter(server, op, spec, generic, &parsed.args, request)?;

@@ -376,7 +376,7 @@ fn write(cx: &CommandContext<'_>, router: &Router, part: &Part<'_>, w: &mut DocW
     w.field("$db", part.db);
     if let Some(versions) = part.versions {
         w.open_document(FIELD);
-        placement::write_at(w, versions, cx.op.now_ms());
+        placement::write_at(w, versions, (cx.op.now_ms(), cx.op.cluster_time()));
         w.close();
     }
     if let Some(session) = cx.generic.session {

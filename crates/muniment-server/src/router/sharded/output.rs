@@ -178,7 +178,7 @@ impl Merging {
     fn target(&self) -> Result<Target> {
         let mut target = Target::now(&self.terms, &self.spec.db, &self.spec.collection)?;
         for (_, versions) in &mut target.sets {
-            *versions = placement::at(versions.as_doc(), self.ctx.now_ms);
+            *versions = placement::at(versions.as_doc(), (self.ctx.now_ms, self.ctx.cluster_time));
         }
         Ok(target)
     }
