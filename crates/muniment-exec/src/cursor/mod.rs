@@ -184,6 +184,8 @@ pub struct Cursor {
     opener: Opener,
     /// The view that the cursor reads, if its command chose one.
     pinned: Option<Snapshot>,
+    /// The sharded collections that the router knew which has opened it.
+    sharded: Option<Arc<[String]>>,
     tail: Option<Arc<dyn Tail>>,
     /// The memory of the parsed command, if that is large.
     parsed: Option<Share>,
@@ -256,6 +258,7 @@ impl Cursor {
             held: None,
             time_left: None,
             pinned: None,
+            sharded: None,
             tail: None,
             parsed: None,
             opener: Opener::Find,
@@ -284,6 +287,7 @@ impl Cursor {
             held: None,
             time_left: None,
             pinned: None,
+            sharded: None,
             tail: None,
             parsed: None,
             opener: Opener::Find,
@@ -304,6 +308,7 @@ impl Cursor {
             held: None,
             time_left: None,
             pinned: None,
+            sharded: None,
             tail: None,
             parsed: None,
             opener: Opener::Aggregate,

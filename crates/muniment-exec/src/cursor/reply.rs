@@ -90,6 +90,7 @@ pub(crate) fn first_batch(
         // kept.
         cursor.rests();
         cursor.pinned = op.pinned().cloned();
+        cursor.sharded = op.known_sharded();
         cursor.parsed = op.take_room_of_command();
         Ok((engine.cursors.keep(cursor, op, owner, end.docs), token))
     })
@@ -105,6 +106,9 @@ pub(crate) fn get_more(
     let mut cursor = engine.cursors.check_out(op, request)?;
     if let Some(view) = &cursor.pinned {
         op.pin(view.clone());
+    }
+    if let Some(sharded) = &cursor.sharded {
+        op.continues_for_router(Arc::clone(sharded));
     }
     if cursor.tail.as_ref().is_some_and(|t| t.is_change_stream()) {
         op.watches_changes();

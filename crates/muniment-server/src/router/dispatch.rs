@@ -70,11 +70,13 @@ fn sharded(cx: &mut CommandContext<'_>, router: &Router, run: OnShards) -> Resul
             (Some(known), Some(time)) => Some(known.at(&**cx.op, router, time)?),
             (known, _) => known,
         };
-        let done = match (&known, view::is_to_be_taken_apart(cx, router)) {
-            (None, Ok(true)) => view::run(cx, router),
-            (None, Ok(false)) => whole(cx, router),
-            (None, Err(e)) => Err(e),
-            (Some(known), _) => run(cx, router, known),
+        let done = match &known {
+            Some(known) => run(cx, router, known),
+            None => match view::is_to_be_taken_apart(cx, router) {
+                Ok(true) => view::run(cx, router),
+                Ok(false) => whole(cx, router),
+                Err(e) => Err(e),
+            },
         };
         let done = match done {
             Err(e) if view::is_below(cx, router, cx.collection_name(), &e)? => {

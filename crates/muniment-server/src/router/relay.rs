@@ -233,7 +233,7 @@ pub fn get_more(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     if next == Some(0) || ended {
         router.cursors.remove(id);
     }
-    back(cx, router, &entry.set, &reply)?;
+    back(cx, router, &entry.set, &reply).map_err(|e| killed(cx, router, e))?;
     cx.exhaust = cx.request.exhaust_allowed && next.is_some_and(|id| id != 0);
     Ok(())
 }
@@ -241,6 +241,10 @@ pub fn get_more(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
 /// The error of a cursor whose collection was divided, or made anew, since it was opened.
 fn killed(cx: &CommandContext<'_>, router: &Router, e: Error) -> Error {
     if e.code() != Code::StaleConfig {
+        return e;
+    }
+    router.views.forget();
+    if cx.generic.in_transaction() {
         return e;
     }
     if let Some(ns) = e.extra().as_doc().get_str("ns") {

@@ -1,7 +1,7 @@
-//! Which names are those of views that read sharded collections.
+//! Which names are those of views that read sharded collections: a router runs their pipelines itself.
 //!
-//! Outside of transactions a router need not know: the shard of the database refuses a read of such a view, and the
-//! router runs the view's pipeline itself. In a transaction a refusal has aborted it, so its statements look before.
+//! The shard of the database would refuse a read of such a view, which aborts a transaction, or find out only when a later
+//! batch comes to the sharded collection. So a router looks at a name before it is first read.
 
 use super::Router;
 use super::sharded::pipeline::read_by;
@@ -30,6 +30,11 @@ pub struct ReadBelow {
 }
 
 impl Views {
+    /// Whether a full name is known not to be that of a view that reads sharded collections.
+    pub fn are_none(&self, ns: &str) -> bool {
+        self.0.read().contains(ns)
+    }
+
     /// Whether a name is that of a view that reads sharded collections.
     ///
     /// # Errors

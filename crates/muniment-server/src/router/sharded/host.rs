@@ -1,6 +1,7 @@
 //! The database around the stages that a router runs: other collections, wherever they are.
 
 use super::output::{Merging, Replacing, variables};
+use super::pipeline::read_by;
 use super::place::{View, view};
 use super::remote::{Remote, Terms, all_or_none};
 use super::{PAUSE, is_gone, is_stale};
@@ -62,7 +63,9 @@ impl Around {
         command.append_some("collation", ctx.collation.spec());
         command.append_all(self.terms.session.as_doc());
         command.append_all(self.terms.reads.as_doc());
-        let versions = sets.iter().map(|(_, told)| at(told.as_doc(), ctx.now_ms));
+        let versions = sets
+            .iter()
+            .map(|(_, told)| at(told.as_doc(), (ctx.now_ms, ctx.cluster_time)));
         let versions: Vec<DocBuf> = versions.collect();
         let asked: Vec<Own<'_>> = sets
             .iter()
@@ -127,8 +130,10 @@ impl Host for Around {
     fn pipeline(&self, pipeline: Doc<'_>, ctx: &QueryContext) -> Result<Box<dyn DocStream>> {
         let (router, on) = (self.terms.router()?, &*self.terms.on);
         let until = muniment_op::now() + PATIENCE;
+        // Views below are looked at only after a refusal; in a transaction before there is one.
+        let mut looks = self.terms.in_transaction();
         loop {
-            match self.attempt(pipeline, ctx) {
+            match self.attempt(pipeline, ctx, looks) {
                 // Nothing was read yet. Where the database is, the command as a whole finds out.
                 Err(e)
                     if is_stale(&e)
@@ -143,6 +148,7 @@ impl Host for Around {
                         e.extra().as_doc().get_str("ns").unwrap_or(&ns),
                     )?;
                     sleep_until(muniment_op::now() + PAUSE, on)?;
+                    looks = true;
                 }
                 other => return other,
             }
@@ -176,7 +182,7 @@ impl Around {
         &self,
         pipeline: Doc<'_>,
         ctx: &QueryContext,
-        set: Arc<SetPool>,
+        (set, looks): (Arc<SetPool>, bool),
     ) -> Result<Box<dyn DocStream>> {
         let (router, on) = (self.terms.router()?, &*self.terms.on);
         let name = (ctx.db.as_str(), ctx.collection.as_str());
@@ -187,8 +193,20 @@ impl Around {
         {
             return self.through(view, pipeline, ctx);
         }
-        let sets = vec![(Arc::clone(&set), DocBuf::new())];
-        match self.streams(ctx, pipeline, sets) {
+        let opened = match self.reads_sharded(pipeline, &ctx.db, looks)? {
+            true => {
+                let sets = vec![(Arc::clone(&set), merging(DocBuf::new()))];
+                self.divided(pipeline, ctx, sets)
+            }
+            false => {
+                let sets = vec![(Arc::clone(&set), DocBuf::new())];
+                self.streams(ctx, pipeline, sets).and_then(|streams| {
+                    let one = streams.into_iter().next();
+                    one.ok_or_else(|| Error::internal("a reply is lost"))
+                })
+            }
+        };
+        match opened {
             // It is aborted, and the next one is to look anew.
             Err(e) if is_stale(&e) && self.terms.in_transaction() => {
                 router.views.forget();
@@ -203,10 +221,47 @@ impl Around {
                 }
                 None => Err(e),
             },
-            streams => {
-                let one = streams?.into_iter().next();
-                one.ok_or_else(|| Error::internal("a reply is lost"))
+            opened => opened,
+        }
+    }
+
+    /// Whether stages read sharded collections; if it `looks`, also below views.
+    fn reads_sharded(&self, pipeline: Doc<'_>, db: &str, looks: bool) -> Result<bool> {
+        let (router, on) = (self.terms.router()?, &*self.terms.on);
+        let mut names = Vec::new();
+        read_by(pipeline, &mut names);
+        for name in &names {
+            if router
+                .tables
+                .of(on, router, &format!("{db}.{name}"))?
+                .is_some()
+            {
+                return Ok(true);
             }
+        }
+        Ok(looks && !names.is_empty() && router.views.below(on, router, db, &names)?.sharded)
+    }
+
+    /// What stages make of what these sets have: each runs a part of them.
+    fn divided(
+        &self,
+        pipeline: Doc<'_>,
+        ctx: &QueryContext,
+        sets: Vec<(Arc<SetPool>, DocBuf)>,
+    ) -> Result<Box<dyn DocStream>> {
+        match split(pipeline, ctx)? {
+            Division::Split(split) => {
+                let streams = self.streams(ctx, split.shards.as_doc(), sets)?;
+                split.open(streams, &self.inner())
+            }
+            Division::Router(pipeline) => pipeline.open(Box::new(Empty), &self.inner()),
+            Division::Alone(stage) => Err(Error::new(
+                Code::IllegalOperation,
+                format!(
+                    "{stage} does not run on {}.{}, which is sharded or reads what is",
+                    ctx.db, ctx.collection
+                ),
+            )),
         }
     }
 
@@ -228,7 +283,12 @@ impl Around {
         self.pipeline(all.as_doc(), &ctx)
     }
 
-    fn attempt(&self, pipeline: Doc<'_>, ctx: &QueryContext) -> Result<Box<dyn DocStream>> {
+    fn attempt(
+        &self,
+        pipeline: Doc<'_>,
+        ctx: &QueryContext,
+        looks: bool,
+    ) -> Result<Box<dyn DocStream>> {
         let router = self.terms.router()?;
         let on = &*self.terms.on;
         // A name that no collection can have is that of one that is not there.
@@ -245,18 +305,8 @@ impl Around {
             let Some(set) = router.catalog.database(on, router, &ctx.db, None)? else {
                 return Pipeline::parse(pipeline, ctx)?.open(Box::new(Empty), &self.inner());
             };
-            return self.at_home(pipeline, ctx, set);
+            return self.at_home(pipeline, ctx, (set, looks));
         };
-        match split(pipeline, ctx)? {
-            Division::Split(split) => {
-                let streams = self.streams(ctx, split.shards.as_doc(), all_parts(&known)?)?;
-                split.open(streams, &self.inner())
-            }
-            Division::Router(pipeline) => pipeline.open(Box::new(Empty), &self.inner()),
-            Division::Alone(stage) => Err(Error::new(
-                Code::IllegalOperation,
-                format!("{stage} does not run on {ns}, which is sharded"),
-            )),
-        }
+        self.divided(pipeline, ctx, all_parts(&known)?)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::is_stale;
 use crate::context::CommandContext;
+use crate::read_preference::{Mode, ReadPreference};
 use crate::router::forward::{Own, ask_own_of_all, run};
 use crate::router::place::home_of;
 use crate::router::tables::Known;
@@ -151,14 +152,18 @@ pub fn view(
     db: &str,
     name: &str,
 ) -> Result<Option<View>> {
-    let list = doc! { "listCollections": 1, "filter": doc! { "name": name, "type": "view" } };
+    let list = doc! {
+        "listCollections": 1, "filter": doc! { "name": name, "type": "view" },
+        "$readPreference": doc! { "mode": "primaryPreferred" },
+    };
     let asked = Own {
         set,
         db,
         command: &list,
         // A shard that the database has left refuses it.
         versions: Some(Doc::EMPTY),
-        reach: Reach::Primary,
+        // Reads go on while the shard has no primary.
+        reach: Reach::By(ReadPreference::of(Mode::PrimaryPreferred)),
     };
     let reply = ask_own_of_all(on, router, &[asked]).pop();
     let reply = reply

@@ -11,7 +11,7 @@ use crate::commands::cursor_reply::limits;
 use crate::context::CommandContext;
 use crate::generic::Generic;
 use crate::namespace;
-use crate::registry::{self, CommandSpec, Kind};
+use crate::registry::{self, CommandSpec};
 use crate::router::Router;
 use crate::router::place::{OF_CONFIG, set_of};
 use muniment_exec::BatchLimits;
@@ -38,17 +38,18 @@ pub fn is_below(cx: &CommandContext<'_>, router: &Router, name: &str, e: &Error)
         return Ok(false);
     }
     router.tables.refresh(&**cx.op, router, below)?;
+    router.views.forget();
     Ok(definition(cx, router, name)?.is_some())
 }
 
-/// Whether a command is a statement of a transaction that reads a view over a sharded collection. Its shard would refuse
-/// it, which aborts the transaction.
+/// Whether a command reads a view over a sharded collection. The shard of the database would refuse it, which aborts a
+/// transaction; or it would find out only after the first batch, and end the cursor.
 ///
 /// # Errors
 /// Those of reading the configuration, and of the shard.
 pub fn is_to_be_taken_apart(cx: &CommandContext<'_>, router: &Router) -> Result<bool> {
     let name = cx.collection_name();
-    if !cx.generic.in_transaction() || cx.spec.kind != Kind::Read || name.is_empty() {
+    if cx.spec.on_view.is_none() || name.is_empty() || router.views.are_none(cx.ns()) {
         return Ok(false);
     }
     if OF_CONFIG.contains(&cx.db()) || router.tables.of(&**cx.op, router, cx.ns())?.is_some() {
