@@ -13,13 +13,23 @@ use crate::generic::Generic;
 use crate::namespace;
 use crate::registry::{self, CommandSpec};
 use crate::router::Router;
-use crate::router::place::{OF_CONFIG, set_of};
+use crate::router::place::{OF_CONFIG, first_stage, set_of};
 use muniment_exec::BatchLimits;
 use muniment_value::args::Args;
 use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, doc};
 
 /// The longest chain of views, as on one server.
 const MAX_DEPTH: usize = 20;
+
+/// The first stages of pipelines that are about a view itself, or that no view has: its shard knows.
+const OF_ITSELF: [&str; 6] = [
+    "$changeStream",
+    "$collStats",
+    "$indexStats",
+    "$listCatalog",
+    "$listSearchIndexes",
+    "$planCacheStats",
+];
 
 /// Whether an error says that the collection of this name is a view over a sharded one.
 ///
@@ -49,6 +59,9 @@ pub fn is_below(cx: &CommandContext<'_>, router: &Router, name: &str, e: &Error)
 /// Those of reading the configuration, and of the shard.
 pub fn is_to_be_taken_apart(cx: &CommandContext<'_>, router: &Router) -> Result<bool> {
     let name = cx.collection_name();
+    if cx.spec.name == "aggregate" && OF_ITSELF.contains(&first_stage(cx.request.body)) {
+        return Ok(false);
+    }
     if cx.spec.on_view.is_none() || name.is_empty() || router.views.are_none(cx.ns()) {
         return Ok(false);
     }
