@@ -19,6 +19,8 @@ pub enum Mistake {
     LastRoundSkipped,
     /// What sessions remember of retryable writes stays on the donor.
     SessionsForgotten,
+    /// A donor tells what sessions remember although its set may give it up.
+    SessionsUnconfirmed,
     /// A reader sees what the shard owns now, and not what it owned at the reader's time.
     NewestFilter,
     /// Shards are told of a decision before it is made.

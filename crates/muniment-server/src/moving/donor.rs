@@ -237,11 +237,7 @@ pub fn changes(cx: &mut CommandContext<'_>) -> Result<()> {
     if !ends && read < until {
         (until, more) = (read, true);
     }
-    let sessions = sessions_of(store, &found.sessions)?;
-    if !found.sessions.is_empty() {
-        // If a write is given up after an election, the other shard must not remember that it was executed.
-        durable(cx.server, cx.op)?;
-    }
+    let sessions = sessions_of(cx, &found.sessions)?;
     cx.reply.field("docs", found.docs);
     if measured {
         cx.reply.field(RECORD_KEYS, found.keys);
@@ -267,11 +263,23 @@ fn id_in(what: &What) -> Option<DocBuf> {
     }
 }
 
+/// Waits until the majority has what sessions were read to remember: if a write is given up after an election, the other
+/// shard must not remember that it was executed.
+fn confirm(cx: &CommandContext<'_>) -> Result<()> {
+    match makes(Mistake::SessionsUnconfirmed) {
+        true => Ok(()),
+        false => durable(cx.server, cx.op),
+    }
+}
+
 /// What these sessions remember of retryable writes.
-fn sessions_of(store: &Store, sessions: &BTreeSet<[u8; 48]>) -> Result<ArrayBuf> {
+fn sessions_of(cx: &CommandContext<'_>, sessions: &BTreeSet<[u8; 48]>) -> Result<ArrayBuf> {
     let keys = sessions.iter().filter_map(|b| SessionKey::from_bytes(b));
-    let told = keys.map(|key| session_of(store, &key));
+    let told = keys.map(|key| session_of(&cx.engine().store, &key));
     let told = told.collect::<Result<Vec<_>>>()?;
+    if !sessions.is_empty() {
+        confirm(cx)?;
+    }
     Ok(told.into_iter().flatten().collect())
 }
 
@@ -321,8 +329,7 @@ pub fn sessions(cx: &mut CommandContext<'_>) -> Result<()> {
             break;
         }
     }
-    // As in `changes`.
-    durable(cx.server, cx.op)?;
+    confirm(cx)?;
     cx.reply.field("sessions", sessions);
     let whole = keys.len() < SESSIONS && last == keys.last();
     if let Some(last) = last.filter(|_| !whole) {

@@ -4,8 +4,8 @@
 //! batch comes to the sharded collection. So a router looks at a name before it is first read.
 
 use super::Router;
-use super::sharded::pipeline::read_by;
 use super::sharded::place::view;
+use super::sharded::read_by::read_by;
 use crate::namespace::{self, MAX_NAMESPACE};
 use muniment_op::Interrupt;
 use muniment_value::Result;

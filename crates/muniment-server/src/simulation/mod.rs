@@ -103,6 +103,11 @@ fn sessions_that_are_not_copied_are_found() {
 }
 
 #[test]
+fn sessions_that_a_donor_may_give_up_are_found() {
+    is_found(Bug::Made(Mistake::SessionsUnconfirmed), 3740);
+}
+
+#[test]
 fn readers_that_see_what_is_owned_now_are_found() {
     is_found(Bug::Made(Mistake::NewestFilter), 190);
 }

@@ -2,7 +2,8 @@
 
 use super::host::Around;
 use super::into::Into;
-use super::pipeline::{Whole, check, over, over_whole, read_by, shards_of, take_part};
+use super::pipeline::{Whole, check, over, over_whole, shards_of, take_part};
+use super::read_by::read_by;
 use super::remote::{Output, Remote, Terms};
 use super::whole::{bring_home, track_and_move};
 use super::{Repeats, broadcast, collation_in, is_stale, time_of_read, to_one, view, with_terms};

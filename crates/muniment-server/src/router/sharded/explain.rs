@@ -1,7 +1,7 @@
 //! explain on sharded collections: each shard explains its part, and the router says how they are put together.
 
 use super::into::Into;
-use super::pipeline::read_by;
+use super::read_by::read_by;
 use super::reads::at_least_one;
 use super::{Repeats, collation_in, gather, is_stale, reached, view};
 use crate::commands::explain_reply::write_server;

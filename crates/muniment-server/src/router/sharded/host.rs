@@ -1,8 +1,8 @@
 //! The database around the stages that a router runs: other collections, wherever they are.
 
 use super::output::{Merging, Replacing, variables};
-use super::pipeline::read_by;
 use super::place::{View, view};
+use super::read_by::read_by;
 use super::remote::{Remote, Terms, all_or_none};
 use super::{PAUSE, is_gone, is_stale};
 use crate::context::CommandContext;

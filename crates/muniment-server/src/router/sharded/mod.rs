@@ -27,6 +27,7 @@ mod one;
 mod output;
 pub mod pipeline;
 pub mod place;
+pub mod read_by;
 pub mod reads;
 pub mod refine;
 mod relocate;

@@ -3,8 +3,9 @@
 //! A view is on the shard of its database, which finds out that a collection below it is sharded, and refuses the
 //! command. The router then reads the definition of the view, and runs the command as a pipeline over the collection.
 
-use super::pipeline::{Whole, check, over, read_by, take_part};
+use super::pipeline::{Whole, check, over, take_part};
 use super::place::{View, view};
+use super::read_by::read_by;
 use super::reads::distinct_of;
 use super::{collation_in, is_stale};
 use crate::commands::cursor_reply::limits;
