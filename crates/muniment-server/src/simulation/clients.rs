@@ -1,10 +1,9 @@
 //! What clients do through routers: each is a fibre.
 
-use super::cluster::{FIRST_ROUTER, ROUTERS, SHARDS, run_request, shard_name, short};
+use super::cluster::{FIRST_ROUTER, ROUTERS, SHARDS, run_command, shard_name, short};
 use super::fibres::{Here, here};
 use super::oracle::{Asked, Many, Row, Seen};
 use super::world::MS;
-use crate::context::Request;
 use muniment_value::{Code, Doc, DocBuf, Value, array, doc};
 use std::sync::Arc;
 
@@ -151,17 +150,7 @@ impl Client {
             body.append_some("$clusterTime", inner.oracle.time.clone());
             (state, conn)
         };
-        let name = body.as_doc().first().map_or("", |e| e.name());
-        let request = Request {
-            db,
-            name,
-            body: body.as_doc(),
-            sequences: &[],
-            exhaust_allowed: false,
-            unacknowledged: false,
-            legacy: false,
-        };
-        let reply = run_request(&state, &conn, &request);
+        let reply = run_command(&state, &conn, body.as_doc());
         let mut inner = world.lock();
         let dead = inner.is_dead(self.here.fibre);
         let fibre = inner.fibres.get_mut(&self.here.fibre).unwrap();

@@ -5,6 +5,7 @@ use crate::context::{ConnLocal, Request};
 use crate::request::{self, Caller};
 use crate::state::ServerState;
 use muniment_value::{Doc, DocBuf};
+use muniment_wire::Sequence;
 use std::sync::Arc;
 
 /// What a step finds wrong.
@@ -26,19 +27,34 @@ pub fn shard_name(number: usize) -> String {
     format!("s{number}")
 }
 
-/// Runs a request as a connection does.
+/// Runs a command, which names its database in `$db`, as a connection does.
+pub fn run_command(state: &Arc<ServerState>, conn: &Arc<ConnShared>, body: Doc<'_>) -> DocBuf {
+    run_request(state, conn, body, &[])
+}
+
+/// As [`run_command`], with sequences of documents beside it.
 pub fn run_request(
     state: &Arc<ServerState>,
     conn: &Arc<ConnShared>,
-    request: &Request<'_>,
+    body: Doc<'_>,
+    sequences: &[Sequence<'_>],
 ) -> DocBuf {
+    let request = Request {
+        db: body.get_str("$db").unwrap_or_default(),
+        name: body.first().map_or("", |e| e.name()),
+        body,
+        sequences,
+        exhaust_allowed: false,
+        unacknowledged: false,
+        legacy: false,
+    };
     let counter = state.metrics.counter(1);
     let mut out = Vec::new();
     let caller = Caller {
         server: state,
         conn,
         counter: &counter,
-        request,
+        request: &request,
     };
     let mut local = ConnLocal {
         greeted: true,

@@ -3,10 +3,10 @@
 //! A member's driver takes each turn in a fibre, since a turn may wait for what others have locked.
 
 use super::bugs::Bug;
-use super::cluster::Found;
+use super::cluster::{Found, run_command};
 use super::fibres::here;
 use super::server::{Server, Up};
-use super::sim::{Sim, execute};
+use super::sim::Sim;
 use super::ways;
 use super::worker::Job;
 use super::world::{MS, What};
@@ -18,7 +18,6 @@ use crate::replica_set::simulation::random::Random;
 use crate::state::ServerState;
 use muniment_member::node::Persister;
 use muniment_value::{Result, doc};
-use muniment_wire::{OpMsg, begin_request};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -252,12 +251,7 @@ impl Sim {
         let state = Arc::clone(&up.state);
         let job: Job = Box::new(move || {
             let body = doc! { "replSetStepDown": 3, "secondaryCatchUpPeriodSecs": 1, "force": true, "$db": "admin" };
-            let mut message = Vec::new();
-            let written = begin_request(&mut message, 1, 0)
-                .body(body.as_doc())
-                .finish();
-            written.unwrap();
-            execute(&state, &connection(), &OpMsg::parse(&message).unwrap());
+            run_command(&state, &connection(), body.as_doc());
         });
         let mut inner = self.world.lock();
         inner.course.stepdowns += 1;

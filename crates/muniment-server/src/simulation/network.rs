@@ -4,11 +4,8 @@ use super::cluster::Found;
 use super::roads::PAUSE;
 use super::sim::Sim;
 use super::world::{MS, What};
-use crate::replica_set::host_of;
 use crate::replica_set::simulation::hands::NewWay;
-use crate::replica_set::simulation::network::{Road, Wire, frames};
-use muniment_member::frame::put_report;
-use muniment_member::incoming;
+use crate::replica_set::simulation::network::{Road, Wire};
 use muniment_value::Code;
 
 /// A connection over a link that is cut is given up after so long.
@@ -20,16 +17,8 @@ impl Sim {
         let set = self.servers[&m].set;
         let mut inner = self.world.lock();
         for way in ways {
-            let road = Road {
-                from: m,
-                run: inner.processes[m].run,
-                to: inner.sets[set][way.to as usize - 1],
-                greeting: way.greeting,
-                queue: way.queue,
-                wire: None,
-                serving: false,
-                records: Default::default(),
-            };
+            let to = inner.sets[set][way.to as usize - 1];
+            let road = Road::new((m, inner.processes[m].run), to, way);
             let id = inner.next_number();
             self.roads.roads.insert(id, road);
             let soon = inner.random.below(5 * MS);
@@ -47,34 +36,15 @@ impl Sim {
         let (from, to) = (road.from, road.to);
         let mut inner = self.world.lock();
         let reached = !inner.is_cut(from, to);
-        let up = self.servers[&to].up.as_ref();
-        let incoming = match (up, up.and_then(|up| up.state.replica_set.as_ref())) {
-            (Some(up), Some(set)) if reached => {
-                let greeting = road.greeting.lock().clone();
-                incoming::greet(set, &host_of(&up.state), greeting.as_doc(), false)
-            }
-            _ => Ok(None),
-        };
-        road.queue.lock().refused = reached && up.is_none();
-        let Ok(Some(incoming)) = incoming else {
+        let other = self.servers[&to].up.as_ref().map(|up| &up.state);
+        let Some(incoming) = road.calls(other, reached) else {
             inner.at(PAUSE, What::Connect(id));
             return Ok(());
         };
-        let wire = inner.next_number();
-        road.wire = Some(wire);
-        road.records = Default::default();
-        road.queue.lock().connected = true;
-        let wired = Wire {
-            road: id,
-            from,
-            to,
-            run: inner.processes[to].run,
-            incoming,
-            flight: Default::default(),
-            arriving: false,
-            stuck: None,
-        };
-        self.roads.wires.insert(wire, wired);
+        let number = inner.next_number();
+        road.gets(number);
+        let wire = Wire::new((id, road), inner.processes[to].run, incoming);
+        self.roads.wires.insert(number, wire);
         drop(inner);
         self.after(to)
     }
@@ -92,32 +62,11 @@ impl Sim {
         let (Some(wire), Some(up)) = (road.wire, &self.servers[&road.from].up) else {
             return;
         };
-        let (messages, report) = {
-            let mut queue = road.queue.lock();
-            (std::mem::take(&mut queue.messages), queue.report.take())
-        };
-        let mut out = Vec::new();
-        let mut failed = false;
-        let store = &up.state.engine.store;
-        for mut message in messages {
-            loop {
-                match road.records.put(store, &mut message, &mut out, 0) {
-                    Ok(Some(rest)) => message = rest,
-                    Ok(None) => break,
-                    Err(_) => {
-                        failed = true;
-                        break;
-                    }
-                }
-            }
-        }
-        if let Some(report) = report {
-            put_report(&mut out, report.as_doc());
-        }
+        let (frames, all) = road.take(&up.state.engine.store);
         let Some(wired) = self.roads.wires.get_mut(&wire) else {
             return;
         };
-        wired.flight.extend(frames(&out));
+        wired.flight.extend(frames);
         let mut inner = self.world.lock();
         let inner = &mut *inner;
         let lost = !inner.calm && inner.random.below(1000) < inner.rough.loss;
@@ -125,7 +74,7 @@ impl Sim {
             let delay = inner.delay();
             inner.at(delay, What::Arrive(wire));
         }
-        if failed || lost {
+        if !all || lost {
             self.roads.break_off(inner, id);
         }
     }

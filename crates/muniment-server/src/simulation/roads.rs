@@ -18,11 +18,7 @@ impl Roads {
     /// What a member has put on its ways is sent soon.
     pub fn serve_soon(&mut self, inner: &mut Inner, (m, run): (usize, u64)) {
         for (id, road) in &mut self.roads {
-            if road.from != m || road.run != run || road.wire.is_none() || road.serving {
-                continue;
-            }
-            let queue = road.queue.lock();
-            if !queue.messages.is_empty() || queue.report.is_some() {
+            if road.from == m && road.run == run && road.waits() {
                 road.serving = true;
                 let soon = inner.random.below(MS);
                 inner.at(soon, What::Serve(*id));
@@ -45,23 +41,11 @@ impl Roads {
 
     /// A connection breaks, and is made anew.
     pub fn break_off(&mut self, inner: &mut Inner, id: u64) {
-        let Some(road) = self.roads.get_mut(&id) else {
+        let Some(wire) = self.roads.get_mut(&id).and_then(Road::loses) else {
             return;
         };
-        let Some(wire) = road.wire.take() else {
-            return;
-        };
-        {
-            let mut queue = road.queue.lock();
-            queue.connected = false;
-            queue.messages.clear();
-            queue.given.clear();
-            queue.report = None;
-        }
-        // Some of what is on it arrives all the same.
         if let Some(wire) = self.wires.get_mut(&wire) {
-            let n = inner.random.below(wire.flight.len() as u64 + 1);
-            wire.flight.truncate(n as usize);
+            wire.breaks(&mut inner.random);
         }
         inner.at(PAUSE, What::Connect(id));
     }

@@ -12,7 +12,6 @@ use super::worker::{Job, Worker};
 use super::world::{MS, Process, What, World};
 use super::{activities, faults, ways};
 use crate::connections::ConnShared;
-use crate::context::Request;
 use crate::options::{ClusterRole, ServerOptions, SetAddress};
 use crate::replica_set::simulation::Bugs;
 use crate::replica_set::simulation::member::{Member, Of, connection, host};
@@ -561,7 +560,7 @@ fn serve(state: &Arc<ServerState>, conn: &Arc<ConnShared>, line: u64, message: &
     let Ok(message) = OpMsg::parse(message) else {
         return here.world.lock().fail("a message cannot be parsed".into());
     };
-    let reply = execute(state, conn, &message);
+    let reply = run_request(state, conn, message.body, &message.sequences);
     let mut inner = here.world.lock();
     if inner.is_dead(here.fibre) {
         return;
@@ -573,20 +572,6 @@ fn serve(state: &Arc<ServerState>, conn: &Arc<ConnShared>, line: u64, message: &
         false => What::Reply(line, reply),
     };
     inner.at(delay, what);
-}
-
-/// Runs a command as a connection does.
-pub fn execute(state: &Arc<ServerState>, conn: &Arc<ConnShared>, message: &OpMsg<'_>) -> DocBuf {
-    let request = Request {
-        db: message.body.get_str("$db").unwrap_or_default(),
-        name: message.command_name(),
-        body: message.body,
-        sequences: &message.sequences,
-        exhaust_allowed: false,
-        unacknowledged: false,
-        legacy: false,
-    };
-    run_request(state, conn, &request)
 }
 
 fn describe(message: &[u8]) -> String {

@@ -1,8 +1,7 @@
 //! What shards own, compared after each step and at the end.
 
-use super::cluster::{Found, SHARDS, run_request};
+use super::cluster::{Found, SHARDS, run_command};
 use super::world::World;
-use crate::context::Request;
 use crate::replica_set::simulation::member::connection;
 use crate::state::ServerState;
 use crate::uuid::uuid_value;
@@ -123,16 +122,7 @@ fn are_equal(world: &World, members: &[usize]) -> Found {
             let body = doc! {
                 "dbHash": 1, "$db": db, "$readPreference": doc! { "mode": "nearest" },
             };
-            let request = Request {
-                db,
-                name: "dbHash",
-                body: body.as_doc(),
-                sequences: &[],
-                exhaust_allowed: false,
-                unacknowledged: false,
-                legacy: false,
-            };
-            let reply = run_request(&state, &conn, &request);
+            let reply = run_command(&state, &conn, body.as_doc());
             let hash = reply.as_doc().get_str("md5").map(str::to_string);
             hashes.insert((db, hash.ok_or_else(|| format!("dbHash says {reply:?}"))?));
         }
@@ -244,16 +234,7 @@ fn agrees(
     let body = doc! {
         "find": "chunks", "filter": doc! { "uuid": uuid_value(uuid) }, "batchSize": 10_000, "$db": "config",
     };
-    let request = Request {
-        db: "config",
-        name: "find",
-        body: body.as_doc(),
-        sequences: &[],
-        exhaust_allowed: false,
-        unacknowledged: false,
-        legacy: false,
-    };
-    let reply = run_request(config, &connection(), &request);
+    let reply = run_command(config, &connection(), body.as_doc());
     let batch = reply
         .as_doc()
         .get_doc("cursor")

@@ -4,14 +4,17 @@
 //! later, beside a new one: as bytes do that are in a socket's buffer. While a link is cut off, what
 //! is on the way waits, as TCP sends it again, until the connection is given up.
 
-use super::hands::Queue;
+use super::hands::{NewWay, Queue};
 use super::oracle::Found;
+use super::random::Random;
 use super::sim::{MS, Sim, What};
 use crate::replica_set::host_of;
+use crate::state::ServerState;
 use muniment_member::frame::put_report;
 use muniment_member::incoming;
 use muniment_member::incoming::Incoming;
 use muniment_member::peer::Records;
+use muniment_storage::Store;
 use muniment_value::{Code, DocBuf};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -48,8 +51,106 @@ pub struct Wire {
     pub stuck: Option<u64>,
 }
 
+impl Road {
+    /// The way to another member that a process has asked for.
+    pub fn new((from, run): (usize, u64), to: usize, way: NewWay) -> Road {
+        Road {
+            from,
+            run,
+            to,
+            greeting: way.greeting,
+            queue: way.queue,
+            wire: None,
+            serving: false,
+            records: Default::default(),
+        }
+    }
+
+    /// The other member is called; `None` if it does not answer, or nothing `reaches` it.
+    pub fn calls(&self, other: Option<&Arc<ServerState>>, reaches: bool) -> Option<Incoming> {
+        self.queue.lock().refused = reaches && other.is_none();
+        let state = other.filter(|_| reaches)?;
+        let set = state.replica_set.as_ref()?;
+        let greeting = self.greeting.lock().clone();
+        let met = incoming::greet(set, &host_of(state), greeting.as_doc(), false);
+        met.ok().flatten()
+    }
+
+    /// A connection is open.
+    pub fn gets(&mut self, wire: u64) {
+        self.wire = Some(wire);
+        self.records = Default::default();
+        self.queue.lock().connected = true;
+    }
+
+    /// The connection breaks: what waits is lost. The connection's number, if there was one.
+    pub fn loses(&mut self) -> Option<u64> {
+        let wire = self.wire.take()?;
+        let mut queue = self.queue.lock();
+        queue.connected = false;
+        queue.messages.clear();
+        queue.given.clear();
+        queue.report = None;
+        Some(wire)
+    }
+
+    /// Whether something waits that nobody is about to send.
+    pub fn waits(&self) -> bool {
+        let queue = self.queue.lock();
+        let something = !queue.messages.is_empty() || queue.report.is_some();
+        something && self.wire.is_some() && !self.serving
+    }
+
+    /// Takes the frames of what waits. False if some of it cannot be read from the log any more.
+    pub fn take(&mut self, store: &Arc<Store>) -> (Vec<Vec<u8>>, bool) {
+        let (messages, report) = {
+            let mut queue = self.queue.lock();
+            (std::mem::take(&mut queue.messages), queue.report.take())
+        };
+        let (mut out, mut all) = (Vec::new(), true);
+        for mut message in messages {
+            loop {
+                match self.records.put(store, &mut message, &mut out, 0) {
+                    Ok(Some(rest)) => message = rest,
+                    Ok(None) => break,
+                    Err(_) => {
+                        all = false;
+                        break;
+                    }
+                }
+            }
+        }
+        if let Some(report) = report {
+            put_report(&mut out, report.as_doc());
+        }
+        (frames(&out), all)
+    }
+}
+
+impl Wire {
+    /// The connection of a way, to a process of the other member.
+    pub fn new((id, road): (u64, &Road), run: u64, incoming: Incoming) -> Wire {
+        Wire {
+            road: id,
+            from: road.from,
+            to: road.to,
+            run,
+            incoming,
+            flight: Default::default(),
+            arriving: false,
+            stuck: None,
+        }
+    }
+
+    /// It breaks. Some of what is on it arrives all the same.
+    pub fn breaks(&mut self, random: &mut Random) {
+        let n = random.below(self.flight.len() as u64 + 1);
+        self.flight.truncate(n as usize);
+    }
+}
+
 /// Splits bytes into messages of the wire protocol.
-pub fn frames(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+fn frames(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     while let Some(header) = muniment_wire::Header::parse(bytes) {
         let (one, rest) = bytes.split_at(header.message_length as usize);
@@ -62,29 +163,17 @@ pub fn frames(mut bytes: &[u8]) -> Vec<Vec<u8>> {
 impl Sim {
     /// A connection breaks, and is made anew.
     pub(super) fn break_off(&mut self, id: u64) {
-        let Some(road) = self.roads.get_mut(&id) else {
+        let Some(wire) = self.roads.get_mut(&id).and_then(Road::loses) else {
             return;
         };
-        let Some(wire) = road.wire.take() else {
-            return;
-        };
-        {
-            let mut queue = road.queue.lock();
-            queue.connected = false;
-            queue.messages.clear();
-            queue.given.clear();
-            queue.report = None;
-        }
-        // Some of what is on it arrives all the same.
         if let Some(wire) = self.wires.get_mut(&wire) {
-            let n = self.random.below(wire.flight.len() as u64 + 1);
-            wire.flight.truncate(n as usize);
+            wire.breaks(&mut self.random);
         }
         self.at(250 * MS, What::Connect(id));
     }
 
     pub(super) fn connect(&mut self, id: u64) {
-        let Some(road) = self.roads.get(&id) else {
+        let Some(road) = self.roads.get_mut(&id) else {
             return;
         };
         let (from, to) = (road.from, road.to);
@@ -92,39 +181,16 @@ impl Sim {
             return;
         }
         let reached = !self.cut_off.contains(&(from, to)) && !self.cut_off.contains(&(to, from));
-        let run = self.members[to].run;
-        let incoming = match &self.members[to].running {
-            Some(r) if reached => {
-                let greeting = road.greeting.lock().clone();
-                let host = host_of(&r.state);
-                incoming::greet(r.set(), &host, greeting.as_doc(), false)
-            }
-            _ => Ok(None),
-        };
-        road.queue.lock().refused = reached && self.members[to].running.is_none();
-        let Ok(Some(incoming)) = incoming else {
+        let (run, other) = (self.members[to].run, &self.members[to].running);
+        let other = other.as_ref().map(|r| &r.state);
+        let Some(incoming) = road.calls(other, reached) else {
             self.at(250 * MS, What::Connect(id));
             return;
         };
         self.number += 1;
-        let wire = self.number;
-        let road = self.roads.get_mut(&id).unwrap();
-        road.wire = Some(wire);
-        road.records = Default::default();
-        road.queue.lock().connected = true;
-        self.wires.insert(
-            wire,
-            Wire {
-                road: id,
-                from,
-                to,
-                run,
-                incoming,
-                flight: Default::default(),
-                arriving: false,
-                stuck: None,
-            },
-        );
+        road.gets(self.number);
+        let wire = Wire::new((id, road), run, incoming);
+        self.wires.insert(self.number, wire);
     }
 
     /// Sends what waits.
@@ -138,41 +204,20 @@ impl Sim {
             return Ok(());
         }
         let Some(wire) = road.wire else { return Ok(()) };
-        let from = road.from;
-        let Some(r) = &self.members[from].running else {
+        let Some(r) = &self.members[road.from].running else {
             return Ok(());
         };
-        let (messages, report) = {
-            let mut queue = road.queue.lock();
-            (std::mem::take(&mut queue.messages), queue.report.take())
-        };
-        let mut out = Vec::new();
-        let mut failed = false;
-        for mut message in messages {
-            while let Some(rest) = match road.records.put(r.store(), &mut message, &mut out, 0) {
-                Ok(rest) => rest,
-                Err(_) => {
-                    failed = true;
-                    None
-                }
-            } {
-                message = rest;
-            }
-        }
-        if let Some(report) = report {
-            put_report(&mut out, report.as_doc());
-        }
-        let all = frames(&out);
+        let (frames, all) = road.take(r.store());
         let Some(wire_) = self.wires.get_mut(&wire) else {
             return Ok(());
         };
-        wire_.flight.extend(all);
+        wire_.flight.extend(frames);
         let lost = !self.calm && self.random.below(1000) < self.world.loss;
         if !wire_.flight.is_empty() && !std::mem::replace(&mut wire_.arriving, true) {
             let delay = 1 + self.random.below(self.world.delay);
             self.at(delay, What::Arrive(wire));
         }
-        if failed || lost {
+        if !all || lost {
             self.break_off(id);
         }
         Ok(())

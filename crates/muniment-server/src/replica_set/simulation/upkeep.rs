@@ -118,19 +118,8 @@ impl Sim {
         for way in ways {
             self.number += 1;
             let road = self.number;
-            self.roads.insert(
-                road,
-                Road {
-                    from: m,
-                    run,
-                    to: way.to as usize - 1,
-                    greeting: way.greeting,
-                    queue: way.queue,
-                    wire: None,
-                    serving: false,
-                    records: Default::default(),
-                },
-            );
+            let to = way.to as usize - 1;
+            self.roads.insert(road, Road::new((m, run), to, way));
             let soon = self.random_below(5 * MS);
             self.at(soon, What::Connect(road));
         }
@@ -152,11 +141,7 @@ impl Sim {
         let serve: Vec<u64> = self
             .roads
             .iter_mut()
-            .filter(|(_, road)| road.from == m && road.run == run && road.wire.is_some())
-            .filter(|(_, road)| {
-                let queue = road.queue.lock();
-                !queue.messages.is_empty() || queue.report.is_some()
-            })
+            .filter(|(_, road)| road.from == m && road.run == run && road.waits())
             .filter_map(|(id, road)| (!std::mem::replace(&mut road.serving, true)).then_some(*id))
             .collect();
         let late = self.seen[m].late.saturating_sub(self.now());
