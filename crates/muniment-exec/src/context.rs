@@ -15,7 +15,7 @@ pub(crate) fn query_context(
 ) -> Result<QueryContext> {
     let ctx = QueryContext::at(op.now_ms()).with_collation(collation);
     let mut ctx = ctx.with_operation(op.clone());
-    ctx.cluster_time = op.cluster_time().map(|at| (at.seconds(), at.increment()));
+    ctx.cluster_time = op.cluster_time();
     if !let_.is_empty() {
         bind_variables(let_, &mut ctx)?;
     }

@@ -3,8 +3,9 @@
 //! It is `{"db.collection": {uuid, timestamp, version}, …}`, with the sharded collections that the command uses; each
 //! other collection is not sharded, as far as the router knows. `$merges: true` in it says that the router puts the
 //! results together with those of other shards, `$allShards: <timestamp>` that it asks all shards of the cluster, `$now:
-//! <date>` what `$$NOW` is on all of them, `$clusterTime: <timestamp>` what `$$CLUSTER_TIME` is. A shard compares that with its own state (see `muniment_storage::Placement`),
-//! so a router that does not know of a change learns of it by the error StaleConfig.
+//! <date>` what `$$NOW` is on all of them, and `$clusterTime: <timestamp>` what `$$CLUSTER_TIME` is. A shard compares that
+//! with its own state (see `muniment_storage::Placement`), so a router that does not know of a change learns of it by the
+//! error StaleConfig.
 
 use muniment_exec::{Expectations, Expected};
 use muniment_shard::{Generation, Timestamp, Version};
@@ -68,11 +69,10 @@ pub fn at(versions: Doc<'_>, (now_ms, cluster): (i64, Option<(u32, u32)>)) -> Do
 pub fn write_at(
     w: &mut DocWriter<'_>,
     versions: Doc<'_>,
-    (now_ms, cluster): (i64, Option<muniment_storage::Timestamp>),
+    (now_ms, cluster): (i64, Option<(u32, u32)>),
 ) {
     w.field(NOW, Value::DateTime(now_ms));
-    if let Some(at) = cluster.filter(|_| versions.get(MERGES).is_some()) {
-        let (t, i) = (at.seconds(), at.increment());
+    if let Some((t, i)) = cluster.filter(|_| versions.get(MERGES).is_some()) {
         w.field(CLUSTER_TIME, Value::Timestamp { t, i });
     }
     w.elements(versions);

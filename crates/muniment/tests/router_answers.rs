@@ -4,7 +4,7 @@
 use muniment_value::{DocBuf, Value, doc};
 use muniment_wire::Connection;
 use testkit::ask::{all, fails, number, run};
-use testkit::{Cluster, Server, ServerOptions, shell};
+use testkit::{Cluster, Server, ServerOptions, divided_and_alone, shell};
 
 /// Runs the commands, each with its database; the code that each fails with, or 0.
 fn codes(c: &mut Connection, commands: &[(&str, String)]) -> Vec<String> {
@@ -15,19 +15,6 @@ fn codes(c: &mut Connection, commands: &[(&str, String)]) -> Vec<String> {
         format!("{db}: {command}: {code}")
     });
     told.collect()
-}
-
-/// A cluster and a server, with a connection to each. The cluster's `d.c` is divided.
-fn divided_and_alone() -> ((Cluster, Server), Connection, Connection) {
-    let cluster = Cluster::start(3, 1, 1);
-    let server = Server::start(ServerOptions::new());
-    let (mut c, alone) = (cluster.connect(), server.connect());
-    run(
-        &mut c,
-        "admin",
-        "{shardCollection: 'd.c', key: {_id: 'hashed'}}",
-    );
-    ((cluster, server), c, alone)
 }
 
 /// Names and arguments are checked before the router looks for the databases, and a database that is not there yet is

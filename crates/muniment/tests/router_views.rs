@@ -1,21 +1,81 @@
 //! Views over divided collections, and what reads them, in transactions and outside of them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+use muniment_value::DocBuf;
 use muniment_wire::Connection;
-use testkit::ask::run;
-use testkit::{Cluster, Server, ServerOptions, shell};
+use testkit::ask::{all, run};
+use testkit::{Cluster, divided_and_alone, shell};
 
-/// A cluster and a server, with a connection to each. The cluster's `d.c` is divided.
-fn divided_and_alone() -> ((Cluster, Server), Connection, Connection) {
-    let cluster = Cluster::start(3, 1, 1);
-    let server = Server::start(ServerOptions::new());
-    let (mut c, alone) = (cluster.connect(), server.connect());
+/// The fields that make a command a statement of the transaction with this number.
+fn of_transaction(number: usize) -> String {
+    format!(
+        ", lsid: {{id: UUID('00000000-0000-4000-8000-000000000001')}}, txnNumber: NumberLong({number}), autocommit: false"
+    )
+}
+
+/// The fields that make it the first statement.
+fn beginning(number: usize) -> String {
+    format!("{}, startTransaction: true", of_transaction(number))
+}
+
+/// A command without its end, with further fields.
+fn with(command: &str, fields: &str) -> DocBuf {
+    shell(&format!("{{{command}{fields}}}"))
+}
+
+/// The code of a reply, and its documents or values.
+fn said(reply: &DocBuf) -> String {
+    let reply = reply.as_doc();
+    let batch = reply.get_doc("cursor").and_then(|d| d.get("firstBatch"));
+    format!(
+        "{:?} {:?}",
+        reply.get("code"),
+        batch.or(reply.get("values"))
+    )
+}
+
+/// Runs a command on `d` whether it fails or not, and tells what it said.
+fn tell(c: &mut Connection, command: &str, fields: &str) -> String {
+    let reply = c.command_raw("d", &with(command, fields)).unwrap();
+    format!("{command}{fields}: {}", said(&reply))
+}
+
+/// Inserts documents with the `_id`s below `n` into a collection of `d`.
+fn fill(c: &mut Connection, name: &str, n: usize) {
+    let docs: Vec<String> = (0..n)
+        .map(|i| format!("{{_id: {i}, x: {}}}", i % 4))
+        .collect();
+    let docs = docs.join(", ");
     run(
-        &mut c,
-        "admin",
-        "{shardCollection: 'd.c', key: {_id: 'hashed'}}",
+        c,
+        "d",
+        &format!("{{insert: '{name}', documents: [{docs}]}}"),
     );
-    ((cluster, server), c, alone)
+}
+
+fn view(c: &mut Connection, name: &str, on: &str, stages: &str) {
+    run(
+        c,
+        "d",
+        &format!("{{create: '{name}', viewOn: '{on}', pipeline: [{stages}]}}"),
+    );
+}
+
+fn end(c: &mut Connection, how: &str, number: usize) {
+    let ended = c.command_raw(
+        "admin",
+        &with(&format!("{how}: 1"), &of_transaction(number)),
+    );
+    drop(ended.unwrap());
+}
+
+/// Both have said the same to the same commands, and none of them was a failure unless `may_fail`.
+fn are_equal([routed, alone]: [Vec<String>; 2], may_fail: bool) {
+    assert!(!routed.is_empty());
+    for (routed, alone) in routed.iter().zip(&alone) {
+        assert_eq!(routed, alone);
+        assert!(may_fail || routed.contains(": None Some("), "{routed}");
+    }
 }
 
 /// In a transaction a shard's refusal would abort it, so the router looks before whether a view is over a divided
@@ -40,47 +100,33 @@ fn views_over_divided_collections_are_read_in_transactions() {
         "find: 'vu', sort: {_id: 1}".to_string(),
     ];
     let told = [&mut c, &mut alone].map(|c| {
-        for i in 0..10 {
-            let doc = format!("{{_id: {i}, x: {}}}", i % 4);
-            run(c, "d", &format!("{{insert: 'c', documents: [{doc}]}}"));
-            run(c, "d", &format!("{{insert: 'u', documents: [{doc}]}}"));
-        }
-        let lookup = "{$lookup: {from: 'v', localField: '_id', foreignField: 'x', as: 'r'}}, {$set: {r: {$size: '$r'}}}";
-        for (view, on, stages) in [
-            ("v", "c", "{$match: {_id: {$gte: 2}}}"),
-            ("w", "v", "{$set: {y: 1}}"),
-            ("j", "u", lookup),
-            ("vu", "u", "{$match: {x: 1}}"),
-        ] {
-            run(c, "d", &format!("{{create: '{view}', viewOn: '{on}', pipeline: [{stages}]}}"));
-        }
+        fill(c, "c", 10);
+        fill(c, "u", 10);
+        let join = "{$lookup: {from: 'v', localField: '_id', foreignField: 'x', as: 'r'}}, {$set: {r: {$size: '$r'}}}";
+        view(c, "v", "c", "{$match: {_id: {$gte: 2}}}");
+        view(c, "w", "v", "{$set: {y: 1}}");
+        view(c, "j", "u", join);
+        view(c, "vu", "u", "{$match: {x: 1}}");
         let mut told = Vec::new();
-        let mut number = 0;
         for first in 0..statements.len() {
-            number += 1;
             // One server knows no such command.
             drop(c.command("admin", &shell("{flushRouterConfig: 1}")));
-            let rest = format!(
-                "lsid: {{id: UUID('00000000-0000-4000-8000-000000000001')}}, txnNumber: NumberLong({number}), autocommit: false"
-            );
-            let write = "update: 'c', updates: [{q: {_id: 5}, u: {$inc: {n: 1}}}]".to_string();
-            let all = statements[first..].iter().chain([&write]).chain(&statements[..first]);
+            let all = statements[first..].iter().chain(&statements[..first]);
             for (i, statement) in all.enumerate() {
-                let starts = if i == 0 { ", startTransaction: true" } else { "" };
-                let reply = run(c, "d", &format!("{{{statement}, {rest}{starts}}}"));
-                let reply = reply.as_doc();
-                let batch = reply.get_doc("cursor").and_then(|d| d.get("firstBatch"));
-                told.push(format!("{statement}: {:?}", batch.or(reply.get("values"))));
+                let fields = match i {
+                    0 => beginning(first),
+                    _ => of_transaction(first),
+                };
+                told.push(tell(c, statement, &fields));
+                let write = "update: 'c', updates: [{q: {_id: 5}, u: {$inc: {n: 1}}}]";
+                c.command("d", &with(write, &of_transaction(first))).unwrap();
             }
-            run(c, "admin", &format!("{{commitTransaction: 1, {rest}}}"));
+            end(c, "commitTransaction", first);
         }
         told
     });
     drop(servers);
-    let [routed, alone] = told;
-    for (routed, alone) in routed.iter().zip(&alone) {
-        assert_eq!(routed, alone);
-    }
+    are_equal(told, false);
 }
 
 /// A collection below a view is divided after the router has looked at the view: the next transaction fails once, and the
@@ -89,34 +135,17 @@ fn views_over_divided_collections_are_read_in_transactions() {
 fn a_view_is_looked_at_anew_after_a_refusal() {
     let cluster = Cluster::start(3, 1, 1);
     let c = &mut cluster.connect();
-    for i in 0..9 {
-        run(
-            c,
-            "d",
-            &format!("{{insert: 'c', documents: [{{_id: {i}}}]}}"),
-        );
-        run(
-            c,
-            "d",
-            &format!("{{insert: 'u', documents: [{{_id: {i}}}]}}"),
-        );
-    }
-    run(c, "d", "{create: 'v', viewOn: 'c', pipeline: []}");
-    run(
-        c,
-        "d",
-        "{create: 'j', viewOn: 'u', pipeline: [{$unionWith: 'v'}]}",
-    );
+    fill(c, "c", 9);
+    fill(c, "u", 9);
+    view(c, "v", "c", "");
+    view(c, "j", "u", "{$unionWith: 'v'}");
     let mut number = 0;
     let mut count = |c: &mut Connection, command: &str| {
         number += 1;
-        let rest = format!(
-            "lsid: {{id: UUID('00000000-0000-4000-8000-000000000002')}}, txnNumber: NumberLong({number}), autocommit: false"
-        );
-        let asked = shell(&format!("{{{command}, {rest}, startTransaction: true}}"));
-        let reply = c.command_raw("d", &asked).unwrap();
-        let abort = format!("{{abortTransaction: 1, {rest}}}");
-        drop(c.command_raw("admin", &shell(&abort)).unwrap());
+        let reply = c
+            .command_raw("d", &with(command, &beginning(number)))
+            .unwrap();
+        end(c, "abortTransaction", number);
         let reply = reply.as_doc();
         let label = reply.get_array("errorLabels");
         let label = label.and_then(|l| Some(l.values().next()?.as_str()?.to_string()));
@@ -177,88 +206,47 @@ fn reads_of_views_are_checked_in_transactions() {
         "distinct: 'w', key: '_id', query: {s: 'abc'}",
     ];
     let told = [&mut c, &mut alone].map(|c| {
-        run(c, "d", "{insert: 'c', documents: [{_id: 1}, {_id: 2}, {_id: 3}, {_id: 4}]}");
-        run(c, "d", "{insert: 's', documents: [{_id: 1, s: 'abc'}, {_id: 2, s: 'ABC'}]}");
-        run(c, "d", "{create: 'v', viewOn: 'c', pipeline: []}");
+        fill(c, "c", 4);
         run(
             c,
             "d",
-            "{create: 'w', viewOn: 's', pipeline: [], collation: {locale: 'en', strength: 2}}",
+            "{insert: 's', documents: [{_id: 1, s: 'abc'}, {_id: 2, s: 'ABC'}]}",
         );
+        view(c, "v", "c", "");
+        let folded =
+            "{create: 'w', viewOn: 's', pipeline: [], collation: {locale: 'en', strength: 2}}";
+        run(c, "d", folded);
         let mut told = Vec::new();
-        for (i, statement) in statements.iter().enumerate() {
-            let rest = format!(
-                "lsid: {{id: UUID('00000000-0000-4000-8000-000000000003')}}, txnNumber: NumberLong({}), autocommit: false",
-                i + 1
-            );
-            for of in [format!(", {rest}, startTransaction: true"), String::new()] {
-                let reply = c.command_raw("d", &shell(&format!("{{{statement}{of}}}"))).unwrap();
-                let reply = reply.as_doc();
-                let batch = reply.get_doc("cursor").and_then(|d| d.get("firstBatch"));
-                let found = batch.or(reply.get("values"));
-                told.push(format!("{statement}{of}: {:?} {found:?}", reply.get("code")));
-            }
-            drop(c.command_raw("admin", &shell(&format!("{{abortTransaction: 1, {rest}}}"))));
+        for (number, statement) in statements.iter().enumerate() {
+            told.push(tell(c, statement, &beginning(number)));
+            told.push(tell(c, statement, ""));
+            end(c, "abortTransaction", number);
         }
         told
     });
     drop(servers);
-    let [routed, alone] = told;
-    for (routed, alone) in routed.iter().zip(&alone) {
-        assert_eq!(routed, alone);
-    }
+    are_equal(told, true);
 }
 
-/// A stage of a view that reads a divided collection may be opened only after the first batch. The cursor ends with an
-/// error then, and does not show one shard's part for the whole.
+/// A stage of a view that reads a divided collection may be opened only after the first batch. The shard of the view must
+/// not show its part of that collection for the whole.
 #[test]
 fn later_batches_show_no_part_for_the_whole() {
     let (_servers, mut c, _) = divided_and_alone();
-    let docs = |n: usize| {
-        (0..n)
-            .map(|i| format!("{{_id: {i}}}"))
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    run(
-        &mut c,
-        "d",
-        &format!("{{insert: 'c', documents: [{}]}}", docs(60)),
-    );
-    run(
-        &mut c,
-        "d",
-        &format!("{{insert: 'u', documents: [{}]}}", docs(150)),
-    );
-    run(
-        &mut c,
-        "d",
-        "{create: 'v', viewOn: 'u', pipeline: [{$unionWith: 'c'}]}",
-    );
-    let mut number = 0;
-    for command in [
+    fill(&mut c, "c", 60);
+    fill(&mut c, "u", 150);
+    view(&mut c, "v", "u", "{$unionWith: 'c'}");
+    let commands = [
         "find: 'v'",
         "aggregate: 'v', pipeline: [], cursor: {}",
         "find: 'v', batchSize: 2",
-    ] {
-        for in_transaction in [false, true] {
-            number += 1;
-            let rest = match in_transaction {
-                true => format!(
-                    ", lsid: {{id: UUID('00000000-0000-4000-8000-000000000004')}}, txnNumber: NumberLong({number}), autocommit: false"
-                ),
-                false => String::new(),
-            };
-            let starts = if in_transaction {
-                ", startTransaction: true"
-            } else {
-                ""
-            };
-            let mut reply = c
-                .command("d", &shell(&format!("{{{command}{rest}{starts}}}")))
-                .unwrap();
+    ];
+    for (number, command) in commands.iter().enumerate() {
+        let in_transaction = (beginning(number), of_transaction(number));
+        for (first, next) in [(String::new(), String::new()), in_transaction] {
+            let mut reply = c.command("d", &with(command, &first)).unwrap();
             let mut found = 0;
-            let failed = loop {
+            loop {
                 let cursor = reply.as_doc().get_doc("cursor").unwrap();
                 let batch = cursor
                     .get_array("firstBatch")
@@ -266,15 +254,15 @@ fn later_batches_show_no_part_for_the_whole() {
                 found += batch.unwrap().values().count();
                 let id = cursor.get("id").unwrap().as_i64_exact().unwrap();
                 if id == 0 {
-                    break None;
+                    break;
                 }
-                let more = format!("{{getMore: NumberLong('{id}'), collection: 'v'{rest}}}");
-                match c.command("d", &shell(&more)) {
-                    Ok(next) => reply = next,
-                    Err(e) => break Some(e.code().0),
-                }
-            };
-            assert_eq!((failed, found), (None, 210), "{command}");
+                let more = format!("getMore: NumberLong('{id}'), collection: 'v'");
+                reply = c.command("d", &with(&more, &next)).unwrap();
+            }
+            assert_eq!(found, 210, "{command}{first}");
+            if !first.is_empty() {
+                end(&mut c, "commitTransaction", number);
+            }
         }
     }
 }
@@ -299,31 +287,20 @@ fn whole_collections_are_joined_with_divided_ones_below() {
     ];
     let told = [&mut c, &mut alone].map(|c| {
         for name in ["c", "u", "x"] {
-            run(c, "d", &format!("{{insert: '{name}', documents: [{{_id: 1}}, {{_id: 2}}, {{_id: 3}}, {{_id: 4}}]}}"));
+            fill(c, name, 5);
         }
-        run(c, "d", "{create: 'v', viewOn: 'c', pipeline: [{$match: {_id: {$gte: 2}}}]}");
-        run(c, "d", &format!("{{create: 'j', viewOn: 'u', pipeline: [{}]}}", join.replace("FROM", "v")));
+        view(c, "v", "c", "{$match: {_id: {$gte: 2}}}");
+        view(c, "j", "u", &join.replace("FROM", "v"));
         let mut told = Vec::new();
-        for (i, statement) in statements.iter().enumerate() {
-            let rest = format!(
-                ", lsid: {{id: UUID('00000000-0000-4000-8000-000000000005')}}, txnNumber: NumberLong({}), autocommit: false",
-                i + 1
-            );
-            for of in [format!("{rest}, startTransaction: true"), String::new()] {
-                let reply = run(c, "d", &format!("{{{statement}{of}}}"));
-                let reply = reply.as_doc();
-                let batch = reply.get_doc("cursor").and_then(|d| d.get("firstBatch"));
-                told.push(format!("{statement}{of}: {:?}", batch.or(reply.get("values"))));
-            }
-            run(c, "admin", &format!("{{commitTransaction: 1{rest}}}"));
+        for (number, statement) in statements.iter().enumerate() {
+            told.push(tell(c, statement, &beginning(number)));
+            told.push(tell(c, statement, ""));
+            end(c, "commitTransaction", number);
         }
         told
     });
     drop(servers);
-    let [routed, alone] = told;
-    for (routed, alone) in routed.iter().zip(&alone) {
-        assert_eq!(routed, alone);
-    }
+    are_equal(told, false);
 }
 
 /// Another router divides a collection below a view that this one has looked at: a cursor that comes to it later ends with
@@ -332,27 +309,9 @@ fn whole_collections_are_joined_with_divided_ones_below() {
 fn a_cursor_ends_at_a_collection_that_was_divided_meanwhile() {
     let cluster = Cluster::start(3, 1, 2);
     let (mut c, mut other) = (cluster.routers[0].connect(), cluster.routers[1].connect());
-    let docs = |n: usize| {
-        (0..n)
-            .map(|i| format!("{{_id: {i}}}"))
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    run(
-        &mut c,
-        "d",
-        &format!("{{insert: 'c', documents: [{}]}}", docs(60)),
-    );
-    run(
-        &mut c,
-        "d",
-        &format!("{{insert: 'u', documents: [{}]}}", docs(150)),
-    );
-    run(
-        &mut c,
-        "d",
-        "{create: 'v', viewOn: 'u', pipeline: [{$unionWith: 'c'}]}",
-    );
+    fill(&mut c, "c", 60);
+    fill(&mut c, "u", 150);
+    view(&mut c, "v", "u", "{$unionWith: 'c'}");
     let mut read = || -> Result<usize, i32> {
         let all = c.find_all("d", &shell("{find: 'v'}"));
         all.map(|all| all.len()).map_err(|e| e.code().0)
@@ -364,22 +323,17 @@ fn a_cursor_ends_at_a_collection_that_was_divided_meanwhile() {
         "{shardCollection: 'd.c', key: {_id: 1}}",
     );
     run(&mut other, "admin", "{split: 'd.c', middle: {_id: 30}}");
-    let home = other
-        .find_all("config", &shell("{find: 'databases', filter: {_id: 'd'}}"))
-        .unwrap();
-    let home = home[0].as_doc().get_str("primary").unwrap().to_string();
-    let shards = other
-        .find_all("config", &shell("{find: 'shards'}"))
-        .unwrap();
-    let mut shards = shards
-        .iter()
-        .map(|d| d.as_doc().get_str("_id").unwrap().to_string());
-    let to = shards.find(|name| *name != home).unwrap();
-    run(
+    let home = all(
         &mut other,
-        "admin",
-        &format!("{{moveRange: 'd.c', min: {{_id: 30}}, toShard: '{to}'}}"),
+        "config",
+        "{find: 'databases', filter: {_id: 'd'}}",
     );
+    let home = home[0].as_doc().get_str("primary").unwrap();
+    let shards = all(&mut other, "config", "{find: 'shards'}");
+    let mut names = shards.iter().map(|d| d.as_doc().get_str("_id").unwrap());
+    let to = names.find(|name| *name != home).unwrap();
+    let half = format!("{{moveRange: 'd.c', min: {{_id: 30}}, toShard: '{to}'}}");
+    run(&mut other, "admin", &half);
     assert_eq!(read(), Err(175));
     assert_eq!(read(), Ok(210));
 }

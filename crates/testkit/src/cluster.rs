@@ -99,3 +99,17 @@ impl Cluster {
         self.routers[0].connect()
     }
 }
+
+/// A cluster of three shards and a server, with a connection to each, for tests that compare their answers. The cluster's
+/// `d.c` is divided by a hash of `_id`.
+///
+/// # Panics
+/// As [`Cluster::start`].
+pub fn divided_and_alone() -> ((Cluster, Server), Connection, Connection) {
+    let cluster = Cluster::start(3, 1, 1);
+    let server = Server::start(ServerOptions::new());
+    let (mut c, alone) = (cluster.connect(), server.connect());
+    let divide = "{shardCollection: 'd.c', key: {_id: 'hashed'}}";
+    crate::ask::run(&mut c, "admin", divide);
+    ((cluster, server), c, alone)
+}

@@ -22,7 +22,7 @@ mod set;
 mod shell;
 
 pub use certs::Authority;
-pub use cluster::Cluster;
+pub use cluster::{Cluster, divided_and_alone};
 pub use damage::{files_below, flip_bit, truncate_file};
 pub use grammar::{Drawn, Grammar};
 pub use load::Load;

@@ -240,10 +240,11 @@ impl OpContext {
     }
 
     /// `$$CLUSTER_TIME`: the newest time of the cluster at the beginning of the operation, at the router if it puts the
-    /// results of shards together; `None` on a server that is part of no set.
-    pub fn cluster_time(&self) -> Option<Timestamp> {
+    /// results of shards together, as seconds and increment; `None` on a server that is part of no set.
+    pub fn cluster_time(&self) -> Option<(u32, u32)> {
         let of_router = self.expectations.get().and_then(|e| e.cluster_time);
-        of_router.or(self.cluster_time.get().copied())
+        let at = of_router.or(self.cluster_time.get().copied())?;
+        Some((at.seconds(), at.increment()))
     }
 
     /// An operation outside any registry, for monitor threads and tests.

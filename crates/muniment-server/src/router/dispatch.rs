@@ -72,18 +72,11 @@ fn sharded(cx: &mut CommandContext<'_>, router: &Router, run: OnShards) -> Resul
         };
         let done = match &known {
             Some(known) => run(cx, router, known),
-            None => match view::is_to_be_taken_apart(cx, router) {
-                Ok(true) => view::run(cx, router),
-                Ok(false) => whole(cx, router),
+            None => match view::of_command(cx, router) {
+                Ok(Some(view)) => view::run(cx, router, view),
+                Ok(None) => whole(cx, router),
                 Err(e) => Err(e),
             },
-        };
-        let done = match done {
-            Err(e) if view::is_below(cx, router, cx.collection_name(), &e)? => {
-                cx.reply.buffer().truncate(begun);
-                view::run(cx, router)
-            }
-            done => done,
         };
         match done {
             Err(e) if is_stale(&e) => {

@@ -75,28 +75,17 @@ pub fn at_home<'c>(
 fn repeated(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let begun = cx.reply.buffer().len();
     let mut repeats = Repeats::new();
-    // A view that the pipeline reads is over a sharded collection, which its shard has found out.
-    let mut below = false;
     loop {
-        let done = match view::is_to_be_taken_apart(cx, router) {
-            Ok(true) => on_view(cx, router),
-            Ok(false) => attempt(cx, router, below),
-            Err(e) => Err(e),
-        };
-        let done = match done {
-            Err(e) if view::is_below(cx, router, cx.collection_name(), &e)? => {
-                cx.reply.buffer().truncate(begun);
-                on_view(cx, router)
+        let done = match view::of_command(cx, router) {
+            Ok(Some(view)) if cx.args.bool("explain", false) => {
+                super::explain::pipeline_of_view(cx, router, view)
             }
-            done => done,
+            Ok(Some(view)) => view::run(cx, router, view),
+            Ok(None) => attempt(cx, router),
+            Err(e) => Err(e),
         };
         match done {
             Err(e) if is_stale(&e) => {
-                below |= e
-                    .extra()
-                    .as_doc()
-                    .get_str("ns")
-                    .is_some_and(|ns| ns != cx.ns());
                 repeats.next(cx, router, cx.ns(), e)?;
                 cx.reply.buffer().truncate(begun);
             }
@@ -105,15 +94,7 @@ fn repeated(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     }
 }
 
-/// Runs aggregate, or explains it, on a view over a sharded collection.
-fn on_view(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
-    match cx.args.bool("explain", false) {
-        true => super::explain::pipeline_of_view(cx, router),
-        false => view::run(cx, router),
-    }
-}
-
-fn attempt(cx: &mut CommandContext<'_>, router: &Router, below: bool) -> Result<()> {
+fn attempt(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let pipeline = cx.request.body.get_array("pipeline").unwrap_or(Doc::EMPTY);
     let mut others = Vec::new();
     read_by(pipeline, &mut others);
@@ -126,19 +107,17 @@ fn attempt(cx: &mut CommandContext<'_>, router: &Router, below: bool) -> Result<
                 known = known.map(|k| k.at(&**cx.op, router, time)).transpose()?;
             }
         }
-        for name in &others {
-            let ns = format!("{}.{name}", cx.db());
-            any |= router.tables.of(&**cx.op, router, &ns)?.is_some();
-        }
-        if cx.generic.in_transaction() && !others.is_empty() {
-            any |= (router.views.below(&**cx.op, router, cx.db(), &others)?).sharded;
-        }
+        any = !others.is_empty()
+            && router
+                .views
+                .below(&**cx.op, router, cx.db(), &others)?
+                .sharded;
     }
     let elsewhere = match target(cx) {
         Some(into) => into.is_elsewhere(cx, router)?,
         None => false,
     };
-    let on_shards = known.is_some() || any || (!others.is_empty() && below);
+    let on_shards = known.is_some() || any;
     if !on_shards && !elsewhere {
         return database(cx, router);
     }

@@ -1,6 +1,7 @@
 //! explain on sharded collections: each shard explains its part, and the router says how they are put together.
 
 use super::into::Into;
+use super::place::View;
 use super::read_by::read_by;
 use super::reads::at_least_one;
 use super::{Repeats, collation_in, gather, is_stale, reached, view};
@@ -31,24 +32,15 @@ const READS: [&str; 4] = ["aggregate", "count", "distinct", "find"];
 pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     let begun = cx.reply.buffer().len();
     let mut repeats = Repeats::new();
-    // What a command on a view over a sharded collection comes to.
-    let mut below: Option<DocBuf> = None;
-    // A view that the pipeline reads is over a sharded collection, which its shard has found out.
-    let mut reads = false;
     loop {
-        let inner = below.as_ref().map_or(explained(cx), |d| d.as_doc());
-        let e = match attempt(cx, router, inner, reads) {
-            Err(e) if is_stale(&e) => e,
+        let done = attempt(cx, router);
+        match done {
+            Err(e) if is_stale(&e) => {
+                cx.reply.buffer().truncate(begun);
+                repeats.next(cx, router, cx.ns(), e)?;
+            }
             other => return other,
-        };
-        cx.reply.buffer().truncate(begun);
-        let of = explained(cx).first().and_then(|e| e.value().as_str());
-        if below.is_none() && view::is_below(cx, router, of.unwrap_or_default(), &e)? {
-            below = Some(view::aggregate_below(cx, router, explained(cx))?);
-            continue;
         }
-        reads |= e.extra().as_doc().get_str("ns").is_some();
-        repeats.next(cx, router, cx.ns(), e)?;
     }
 }
 
@@ -58,15 +50,17 @@ fn explained<'c>(cx: &CommandContext<'c>) -> Doc<'c> {
     body.get_doc(cx.request.name).unwrap_or(Doc::EMPTY)
 }
 
-fn attempt(
-    cx: &mut CommandContext<'_>,
-    router: &Router,
-    inner: Doc<'_>,
-    reads: bool,
-) -> Result<()> {
-    if first_stage(inner) == change_stream::NAME {
+fn attempt(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+    let command = explained(cx);
+    if first_stage(command) == change_stream::NAME {
         return Err(change_stream::not_explained());
     }
+    // What a command on a view over a sharded collection comes to.
+    let below = match view::of_explained(cx, router, command)? {
+        Some(view) => Some(view::aggregate_below(cx, router, (command, view))?),
+        None => None,
+    };
+    let inner = below.as_ref().map_or(command, |d| d.as_doc());
     let name = inner.first().and_then(|e| e.value().as_str());
     let known = match name.filter(|_| !OF_CONFIG.contains(&cx.db())) {
         Some(name) => {
@@ -75,26 +69,30 @@ fn attempt(
         }
         None => None,
     };
-    let mut others = others_of(cx, inner);
-    let mut any = reads && !others.is_empty();
-    for ns in others.drain(..) {
-        any |= router.tables.of(&**cx.op, router, &ns)?.is_some();
-    }
-    match known.is_some() || any {
+    match known.is_some() || uses_sharded(cx, router, inner)? {
         true => of_shards(cx, router, known.as_deref(), inner),
         false => database(cx, router),
     }
 }
 
-/// The full names of the other collections that a pipeline reads, and of the one that it writes to.
-fn others_of(cx: &CommandContext<'_>, inner: Doc<'_>) -> Vec<String> {
+/// The other collections that a pipeline reads, and the one that it writes to.
+fn others_of(cx: &CommandContext<'_>, inner: Doc<'_>) -> (Vec<String>, Option<Into>) {
     let pipeline = inner.get_array("pipeline").unwrap_or(Doc::EMPTY);
     let mut names = Vec::new();
     read_by(pipeline, &mut names);
-    let names = names.into_iter().map(|name| format!("{}.{name}", cx.db()));
     let last = pipeline.values().last().and_then(|v| v.as_doc());
-    let into = last.and_then(|stage| Into::of(stage, cx.db()));
-    names.chain(into.map(|into| into.ns)).collect()
+    (names, last.and_then(|stage| Into::of(stage, cx.db())))
+}
+
+/// Whether one of them is sharded.
+fn uses_sharded(cx: &CommandContext<'_>, router: &Router, inner: Doc<'_>) -> Result<bool> {
+    let (names, into) = others_of(cx, inner);
+    let into = match into {
+        Some(into) => router.tables.of(&**cx.op, router, &into.ns)?,
+        None => None,
+    };
+    let below = router.views.below(&**cx.op, router, cx.db(), &names)?;
+    Ok(into.is_some() || below.sharded)
 }
 
 /// Runs aggregate with `explain: true` on a collection that is sharded, or whose pipeline reads one that is.
@@ -109,8 +107,8 @@ pub fn pipeline(cx: &mut CommandContext<'_>, router: &Router, known: Option<&Kno
 ///
 /// # Errors
 /// Those of the pipeline.
-pub fn pipeline_of_view(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
-    let below = view::aggregate_below(cx, router, aggregate(cx).as_doc())?;
+pub fn pipeline_of_view(cx: &mut CommandContext<'_>, router: &Router, view: View) -> Result<()> {
+    let below = view::aggregate_below(cx, router, (aggregate(cx).as_doc(), view))?;
     let name = below.as_doc().get_str("aggregate").unwrap_or_default();
     let ns = format!("{}.{name}", cx.db());
     let known = router.tables.of(&**cx.op, router, &ns)?;
@@ -155,7 +153,9 @@ fn of_shards(
     let asked = asked(cx, router, known, inner)?;
     let pipeline = inner.get_array("pipeline");
     // One shard runs all stages, unless these read or write what is on others.
-    let pipeline = pipeline.filter(|_| asked.len() > 1 || !others_of(cx, inner).is_empty());
+    let (names, into) = others_of(cx, inner);
+    let is_split = asked.len() > 1 || !names.is_empty() || into.is_some();
+    let pipeline = pipeline.filter(|_| is_split);
     let divided = match pipeline {
         Some(pipeline) => divided(cx, known, inner, pipeline)?,
         None => None,

@@ -1,7 +1,7 @@
 //! The database around the stages that a router runs: other collections, wherever they are.
 
 use super::output::{Merging, Replacing, variables};
-use super::place::{View, view};
+use super::place::View;
 use super::read_by::read_by;
 use super::remote::{Remote, Terms, all_or_none};
 use super::{PAUSE, is_gone, is_stale};
@@ -129,29 +129,25 @@ impl DocStream for Empty {
 impl Host for Around {
     fn pipeline(&self, pipeline: Doc<'_>, ctx: &QueryContext) -> Result<Box<dyn DocStream>> {
         let (router, on) = (self.terms.router()?, &*self.terms.on);
+        let own = format!("{}.{}", ctx.db, ctx.collection);
         let until = muniment_op::now() + PATIENCE;
-        // Views below are looked at only after a refusal; in a transaction before there is one.
-        let mut looks = self.terms.in_transaction();
         loop {
-            match self.attempt(pipeline, ctx, looks) {
-                // Nothing was read yet. Where the database is, the command as a whole finds out.
-                Err(e)
-                    if is_stale(&e)
-                        && !is_gone(&e)
-                        && !self.terms.in_transaction()
-                        && muniment_op::now() < until =>
-                {
-                    let ns = format!("{}.{}", ctx.db, ctx.collection);
-                    router.tables.refresh(
-                        on,
-                        router,
-                        e.extra().as_doc().get_str("ns").unwrap_or(&ns),
-                    )?;
-                    sleep_until(muniment_op::now() + PAUSE, on)?;
-                    looks = true;
-                }
+            let e = match self.attempt(pipeline, ctx) {
+                Err(e) if is_stale(&e) && !is_gone(&e) => e,
+                // Where the database is, the command as a whole finds out.
                 other => return other,
+            };
+            let extra = e.extra().as_doc();
+            let ns = extra.get_str("ns").unwrap_or(&own);
+            if ns != own {
+                router.views.forget();
             }
+            if self.terms.in_transaction() || muniment_op::now() >= until {
+                return Err(e);
+            }
+            // Nothing was read yet.
+            router.tables.refresh(on, router, ns)?;
+            sleep_until(muniment_op::now() + PAUSE, on)?;
         }
     }
 
@@ -182,64 +178,21 @@ impl Around {
         &self,
         pipeline: Doc<'_>,
         ctx: &QueryContext,
-        (set, looks): (Arc<SetPool>, bool),
+        set: Arc<SetPool>,
     ) -> Result<Box<dyn DocStream>> {
         let (router, on) = (self.terms.router()?, &*self.terms.on);
         let name = (ctx.db.as_str(), ctx.collection.as_str());
-        // The shard's refusal would abort the transaction.
-        if self.terms.in_transaction()
-            && router.views.read_sharded(on, router, name)?
-            && let Some(view) = view(on, router, &set, name.0, name.1)?
-        {
-            return self.through(view, pipeline, ctx);
+        if let Some(found) = router.views.over_sharded(on, router, name)? {
+            return self.through(found.view, pipeline, ctx);
         }
-        let opened = match self.reads_sharded(pipeline, &ctx.db, looks)? {
-            true => {
-                let sets = vec![(Arc::clone(&set), merging(DocBuf::new()))];
-                self.divided(pipeline, ctx, sets)
-            }
-            false => {
-                let sets = vec![(Arc::clone(&set), DocBuf::new())];
-                self.streams(ctx, pipeline, sets).and_then(|streams| {
-                    let one = streams.into_iter().next();
-                    one.ok_or_else(|| Error::internal("a reply is lost"))
-                })
-            }
-        };
-        match opened {
-            // It is aborted, and the next one is to look anew.
-            Err(e) if is_stale(&e) && self.terms.in_transaction() => {
-                router.views.forget();
-                Err(e)
-            }
-            Err(e) if is_stale(&e) => match view(on, router, &set, name.0, name.1)? {
-                // The shard has found out that a collection below the view is sharded.
-                Some(view) => {
-                    let below = format!("{}.{}", ctx.db, view.on);
-                    router.tables.refresh(on, router, &below)?;
-                    self.through(view, pipeline, ctx)
-                }
-                None => Err(e),
-            },
-            opened => opened,
-        }
-    }
-
-    /// Whether stages read sharded collections; if it `looks`, also below views.
-    fn reads_sharded(&self, pipeline: Doc<'_>, db: &str, looks: bool) -> Result<bool> {
-        let (router, on) = (self.terms.router()?, &*self.terms.on);
         let mut names = Vec::new();
         read_by(pipeline, &mut names);
-        for name in &names {
-            if router
-                .tables
-                .of(on, router, &format!("{db}.{name}"))?
-                .is_some()
-            {
-                return Ok(true);
-            }
+        if router.views.below(on, router, name.0, &names)?.sharded {
+            return self.divided(pipeline, ctx, vec![(set, merging(DocBuf::new()))]);
         }
-        Ok(looks && !names.is_empty() && router.views.below(on, router, db, &names)?.sharded)
+        let streams = self.streams(ctx, pipeline, vec![(set, DocBuf::new())])?;
+        let one = streams.into_iter().next();
+        one.ok_or_else(|| Error::internal("a reply is lost"))
     }
 
     /// What stages make of what these sets have: each runs a part of them.
@@ -283,12 +236,7 @@ impl Around {
         self.pipeline(all.as_doc(), &ctx)
     }
 
-    fn attempt(
-        &self,
-        pipeline: Doc<'_>,
-        ctx: &QueryContext,
-        looks: bool,
-    ) -> Result<Box<dyn DocStream>> {
+    fn attempt(&self, pipeline: Doc<'_>, ctx: &QueryContext) -> Result<Box<dyn DocStream>> {
         let router = self.terms.router()?;
         let on = &*self.terms.on;
         // A name that no collection can have is that of one that is not there.
@@ -305,7 +253,7 @@ impl Around {
             let Some(set) = router.catalog.database(on, router, &ctx.db, None)? else {
                 return Pipeline::parse(pipeline, ctx)?.open(Box::new(Empty), &self.inner());
             };
-            return self.at_home(pipeline, ctx, (set, looks));
+            return self.at_home(pipeline, ctx, set);
         };
         self.divided(pipeline, ctx, all_parts(&known)?)
     }

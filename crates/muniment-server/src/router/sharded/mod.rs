@@ -91,14 +91,14 @@ impl Repeats {
         &mut self,
         cx: &CommandContext<'_>,
         router: &Router,
-        ns: &str,
+        own: &str,
         why: Error,
     ) -> Result<()> {
         let extra = why.extra().as_doc().to_buf();
         let extra = extra.as_doc();
         // The database is on another shard by now, or a collection has other chunks.
         let gone = extra.get_str("db");
-        let ns = extra.get_str("ns").unwrap_or(ns);
+        let ns = extra.get_str("ns").unwrap_or(own);
         let look = || match gone {
             Some(db) => {
                 router.catalog.forget_database(db);
@@ -106,8 +106,11 @@ impl Repeats {
             }
             None => router.tables.refresh(&**cx.op, router, ns).map(drop),
         };
-        if cx.generic.in_transaction() {
+        if ns != own {
+            // The command's collection may be a view over a sharded one, or reads such a view.
             router.views.forget();
+        }
+        if cx.generic.in_transaction() {
             look()?;
             return Err(why.with_label("TransientTransactionError"));
         }

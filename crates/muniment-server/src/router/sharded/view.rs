@@ -1,13 +1,13 @@
-//! Views over sharded collections.
+//! Commands on views over sharded collections.
 //!
-//! A view is on the shard of its database, which finds out that a collection below it is sharded, and refuses the
-//! command. The router then reads the definition of the view, and runs the command as a pipeline over the collection.
+//! The router has found out that a name is that of such a view ([`crate::router::views`]). It runs the command as a
+//! pipeline over the collection below.
 
 use super::pipeline::{Whole, check, over, take_part};
 use super::place::{View, view};
 use super::read_by::read_by;
 use super::reads::distinct_of;
-use super::{collation_in, is_stale};
+use super::{collation_in, time_of_read};
 use crate::commands::cursor_reply::limits;
 use crate::context::CommandContext;
 use crate::generic::Generic;
@@ -17,7 +17,7 @@ use crate::router::Router;
 use crate::router::place::{OF_CONFIG, first_stage, set_of};
 use muniment_exec::BatchLimits;
 use muniment_value::args::Args;
-use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, doc};
+use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, doc, number};
 
 /// The longest chain of views, as on one server.
 const MAX_DEPTH: usize = 20;
@@ -32,44 +32,46 @@ const OF_ITSELF: [&str; 6] = [
     "$planCacheStats",
 ];
 
-/// Whether an error says that the collection of this name is a view over a sharded one.
-///
-/// # Errors
-/// Those of reading the configuration.
-pub fn is_below(cx: &CommandContext<'_>, router: &Router, name: &str, e: &Error) -> Result<bool> {
-    let own = format!("{}.{name}", cx.db());
-    let extra = e.extra().as_doc();
-    let below = extra.get_str("ns").filter(|ns| is_stale(e) && *ns != own);
-    // The refusal has aborted a transaction.
-    let in_vain = name.is_empty() || cx.generic.in_transaction();
-    let (Some(below), false) = (below, in_vain) else {
-        return Ok(false);
-    };
-    if router.tables.of(&**cx.op, router, &own)?.is_some() {
-        return Ok(false);
-    }
-    router.tables.refresh(&**cx.op, router, below)?;
-    router.views.forget();
-    Ok(definition(cx, router, name)?.is_some())
-}
-
-/// Whether a command reads a view over a sharded collection. The shard of the database would refuse it, which aborts a
-/// transaction; or it would find out only after the first batch, and end the cursor.
+/// The view over a sharded collection that a command reads, if it reads one.
 ///
 /// # Errors
 /// Those of reading the configuration, and of the shard.
-pub fn is_to_be_taken_apart(cx: &CommandContext<'_>, router: &Router) -> Result<bool> {
-    let name = cx.collection_name();
-    if cx.spec.name == "aggregate" && OF_ITSELF.contains(&first_stage(cx.request.body)) {
-        return Ok(false);
+pub fn of_command(cx: &CommandContext<'_>, router: &Router) -> Result<Option<View>> {
+    named(cx, router, (cx.spec, cx.collection_name()), cx.request.body)
+}
+
+/// The same of a command that explain names.
+///
+/// # Errors
+/// As [`of_command`].
+pub fn of_explained(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    command: Doc<'_>,
+) -> Result<Option<View>> {
+    let first = command.first();
+    let spec = first.and_then(|e| registry::find(e.name()));
+    let name = first.and_then(|e| e.value().as_str());
+    match spec.zip(name) {
+        Some(of) => named(cx, router, of, command),
+        None => Ok(None),
     }
-    if cx.spec.on_view.is_none() || name.is_empty() || router.views.are_none(cx.ns()) {
-        return Ok(false);
+}
+
+fn named(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    (spec, name): (&CommandSpec, &str),
+    body: Doc<'_>,
+) -> Result<Option<View>> {
+    let is_of_view = OF_ITSELF.contains(&first_stage(body));
+    if spec.on_view.is_none() || is_of_view || name.is_empty() || OF_CONFIG.contains(&cx.db()) {
+        return Ok(None);
     }
-    if OF_CONFIG.contains(&cx.db()) || router.tables.of(&**cx.op, router, cx.ns())?.is_some() {
-        return Ok(false);
-    }
-    router.views.read_sharded(&**cx.op, router, (cx.db(), name))
+    let found = router
+        .views
+        .over_sharded(&**cx.op, router, (cx.db(), name))?;
+    Ok(found.map(|found| found.view))
 }
 
 fn definition(cx: &CommandContext<'_>, router: &Router, name: &str) -> Result<Option<View>> {
@@ -87,18 +89,22 @@ struct Resolved {
     collation: DocBuf,
 }
 
-/// Takes a view apart, and the views below it.
+/// Takes a view of this name apart, and the views below it.
 ///
 /// # Errors
 /// 165 ViewDepthLimitExceeded; those of the view's shard.
-fn resolve(cx: &CommandContext<'_>, router: &Router, name: &str) -> Result<Resolved> {
-    let mut on = name.to_string();
-    let mut levels: Vec<ArrayBuf> = Vec::new();
-    let mut collation = None;
-    while let Some(view) = definition(cx, router, &on)? {
-        if levels.is_empty() {
-            collation = view.collation;
-        }
+fn resolve(cx: &CommandContext<'_>, router: &Router, name: &str, view: View) -> Result<Resolved> {
+    let (mut on, collation) = (view.on, view.collation);
+    let mut levels = vec![view.pipeline];
+    loop {
+        let known = router
+            .tables
+            .of(&**cx.op, router, &format!("{}.{on}", cx.db()))?;
+        let next = match known {
+            Some(_) => None,
+            None => definition(cx, router, &on)?,
+        };
+        let Some(next) = next else { break };
         if levels.len() >= MAX_DEPTH {
             return Err(Error::new(
                 Code::ViewDepthLimitExceeded,
@@ -108,8 +114,8 @@ fn resolve(cx: &CommandContext<'_>, router: &Router, name: &str) -> Result<Resol
                 ),
             ));
         }
-        levels.push(view.pipeline);
-        on = view.on;
+        levels.push(next.pipeline);
+        on = next.on;
     }
     let mut pipeline = ArrayBuf::new();
     for stages in levels.iter().rev() {
@@ -141,10 +147,10 @@ fn check_collation(cx: &CommandContext<'_>, view: &Resolved, given: Option<Doc<'
 ///
 /// # Errors
 /// 165 ViewDepthLimitExceeded; 20 for other commands; those of the pipeline.
-pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
+pub fn run(cx: &mut CommandContext<'_>, router: &Router, view: View) -> Result<()> {
     let body = cx.request.body;
     let stages = own_stages(cx.spec, &cx.args, (cx.ns(), cx.db(), cx.collection_name()))?;
-    let mut view = resolve(cx, router, cx.collection_name())?;
+    let mut view = resolve(cx, router, cx.collection_name(), view)?;
     check_collation(cx, &view, collation_in(body))?;
     add(&mut view.pipeline, &stages);
     let collation = Some(view.collation.as_doc());
@@ -172,6 +178,10 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
     };
     let ns = format!("{}.{}", cx.db(), view.on);
     let known = router.tables.of(&**cx.op, router, &ns)?;
+    let known = match (known, time_of_read(cx)) {
+        (Some(known), Some(time)) => Some(known.at(&**cx.op, router, time)?),
+        (known, _) => known,
+    };
     let whole = Whole {
         collection: &view.on,
         pipeline: view.pipeline.as_doc(),
@@ -192,12 +202,12 @@ pub fn run(cx: &mut CommandContext<'_>, router: &Router) -> Result<()> {
 pub fn aggregate_below(
     cx: &CommandContext<'_>,
     router: &Router,
-    command: Doc<'_>,
+    (command, view): (Doc<'_>, View),
 ) -> Result<DocBuf> {
     let first = command.first();
-    let on = first.and_then(|e| e.value().as_str());
+    let name = first.and_then(|e| e.value().as_str());
     let stages = stages_of_explained(command, cx.db())?;
-    let mut view = resolve(cx, router, on.unwrap_or_default())?;
+    let mut view = resolve(cx, router, name.unwrap_or_default(), view)?;
     check_collation(cx, &view, collation_in(command))?;
     add(&mut view.pipeline, &stages);
     let mut below = doc! { "aggregate": view.on, "pipeline": view.pipeline, "cursor": doc! {} };
@@ -272,6 +282,6 @@ fn count(
     let n = first
         .and_then(|d| d.get("count")?.as_i64_exact())
         .unwrap_or(0);
-    cx.reply.field("n", n as i32);
+    cx.reply.field("n", number::narrow(n));
     Ok(())
 }
