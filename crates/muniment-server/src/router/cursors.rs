@@ -114,7 +114,7 @@ impl Cursors {
     }
 
     /// Notes that the member has the cursor.
-    pub fn is_open(&self, id: i64) {
+    pub fn note_open(&self, id: i64) {
         if let Some(entry) = self.open.lock().0.get_mut(&id) {
             entry.unanswered = 0;
         }

@@ -112,7 +112,7 @@ pub fn keep(server: &Arc<ServerState>) {
             .iter()
             .for_each(|id| router.cursors.remove(*id));
         let answered = answers.answered.iter();
-        answered.for_each(|id| router.cursors.is_open(*id));
+        answered.for_each(|id| router.cursors.note_open(*id));
         let unanswered = answers.unanswered.iter();
         unanswered.for_each(|id| router.cursors.unanswered(*id));
     }

@@ -155,7 +155,7 @@ impl Sim {
         let told =
             up.turn.is_none() && (up.driver.lock().has_news() || up.node.inbox.is_called_sooner());
         let leads = up.state.is_writable();
-        let elected = leads && !std::mem::replace(&mut server.leads, leads);
+        let elected = leads && !server.leads;
         server.leads = leads;
         let set = server.set;
         let syncs = called && !std::mem::replace(&mut server.syncing, true);
