@@ -14,8 +14,8 @@ mod rules;
 mod statements;
 
 pub use rules::{
-    check_command, check_unknown, check_write, ends, is_resumable, is_transient, labels,
-    labels_of_concern, not_in_transaction,
+    check_command, check_unknown, check_write, ends, is_resumable, is_retryable, is_transient,
+    labels, labels_of_concern, not_in_transaction,
 };
 
 use crate::context::{CommandContext, Request};

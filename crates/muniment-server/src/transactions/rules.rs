@@ -21,7 +21,7 @@ pub fn is_transient(code: Code) -> bool {
 }
 
 /// Whether a driver may send a retryable write, a commit or an abort again after this error.
-fn is_retryable(code: Code) -> bool {
+pub fn is_retryable(code: Code) -> bool {
     matches!(
         code,
         Code::InterruptedAtShutdown

@@ -15,22 +15,27 @@ pub(crate) trait Counted: Default + Debug + Send {
     fn figures(&self) -> Vec<(&'static str, u64)>;
 }
 
-/// Runs the seeds that the environment names: one (`MUNIMENT_SEED`), the first so many (`MUNIMENT_SEEDS`), 10,000
-/// (`MUNIMENT_LONG`), or else the first `few`. The test is named in what says how to run a seed again.
+/// Runs the seeds that the environment names: one (`MUNIMENT_SEED`), the first so many (`MUNIMENT_SEEDS=n`), some
+/// (`MUNIMENT_SEEDS=from..to`), 10,000 (`MUNIMENT_LONG`), or else the first `few`. The test is named in what says how to
+/// run a seed again.
 pub(crate) fn run_seeds<C: Counted>(
     test: &str,
     few: u64,
     run: impl Fn(u64) -> Result<C, String> + Sync,
 ) {
-    let number = |name: &str| -> Option<u64> { std::env::var(name).ok()?.parse().ok() };
+    let given = |name: &str| std::env::var(name).ok();
     let most = match std::env::var_os("MUNIMENT_LONG") {
         Some(_) => 10_000,
         None => few,
     };
-    match number("MUNIMENT_SEED") {
-        Some(seed) => run_all(test, seed..seed + 1, run),
-        None => run_all(test, 0..number("MUNIMENT_SEEDS").unwrap_or(most), run),
-    }
+    let one = given("MUNIMENT_SEED").and_then(|seed| seed.parse().ok());
+    let some = given("MUNIMENT_SEEDS").map(|seeds| {
+        let (from, to) = seeds.split_once("..").unwrap_or(("0", &seeds));
+        let number = |n: &str| n.parse().expect("MUNIMENT_SEEDS is n or from..to");
+        number(from)..number(to)
+    });
+    let one = one.map(|seed: u64| seed..seed + 1);
+    run_all(test, one.or(some).unwrap_or(0..most), run);
 }
 
 /// Runs seeds, two at a time; of those that fail the lowest is reported, with how to run it again.

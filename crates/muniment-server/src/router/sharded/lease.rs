@@ -9,6 +9,7 @@ use crate::context::CommandContext;
 use crate::router::configuration::{read, read_after};
 use crate::router::forward::run;
 use crate::router::{Reach, Router};
+use crate::transactions::{is_retryable, is_transient};
 use crate::uuid::uuid_value;
 use muniment_op::{Interrupt, sleep_until};
 use muniment_shard::Timestamp;
@@ -26,6 +27,8 @@ const OLD: Duration = Duration::from_secs(8);
 const OFTEN: Duration = Duration::from_secs(2);
 /// How long another router's right is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a change is tried whose transaction has ended with its primary.
+const ATTEMPTS: usize = 5;
 /// How often it is looked for.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -185,7 +188,13 @@ impl Lease {
         router: &Router,
         statements: Vec<DocBuf>,
     ) -> Result<()> {
-        transact(cx, router, vec![(self, self.removal())], (statements, true))
+        let claims = vec![(self, self.removal())];
+        let change = Change {
+            claims,
+            statements,
+            whole: true,
+        };
+        change.run(cx, router)
     }
 
     /// As [`Lease::commit`]; the rights to change other collections are given back in the same step.
@@ -200,8 +209,12 @@ impl Lease {
         statements: Vec<DocBuf>,
     ) -> Result<()> {
         let rights = [self].into_iter().chain(others.iter().copied());
-        let claims: Vec<_> = rights.map(|lease| (lease, lease.removal())).collect();
-        transact(cx, router, claims, (statements, false))
+        let change = Change {
+            claims: rights.map(|lease| (lease, lease.removal())).collect(),
+            statements,
+            whole: false,
+        };
+        change.run(cx, router)
     }
 
     fn removal(&self) -> DocBuf {
@@ -228,8 +241,12 @@ impl Lease {
             let these = doc! { "uuid": uuid_value(uuid), "_id": doc! { "$in": ids } };
             let these = doc! { "q": these, "limit": 0 };
             let delete = doc! { "delete": "chunks", "deletes": array![these] };
-            let still = vec![(self, self.renewal())];
-            transact(cx, router, still, (vec![delete], false))?;
+            let change = Change {
+                claims: vec![(self, self.renewal())],
+                statements: vec![delete],
+                whole: false,
+            };
+            change.run(cx, router)?;
             if some.len() < CHUNKS {
                 return Ok(());
             }
@@ -365,52 +382,106 @@ impl Lease {
     }
 }
 
-/// Runs a transaction on the configuration. Each of `claims` is a statement that finds the document of a right. If it has to
-/// be `whole`, each deletion of one document has to find it.
-///
-/// # Errors
-/// As [`Lease::commit`].
-fn transact(
-    cx: &CommandContext<'_>,
-    router: &Router,
-    claims: Vec<(&Lease, DocBuf)>,
-    (statements, whole): (Vec<DocBuf>, bool),
-) -> Result<()> {
-    let session = crate::uuid::random_uuid();
-    let send = |mut command: DocBuf, starts: bool| {
-        command.append("lsid", doc! { "id": uuid_value(&session) });
-        command.append("txnNumber", 1_i64);
-        command.append("autocommit", false);
-        command.append_some("startTransaction", starts.then_some(true));
-        command
-    };
-    let ask =
-        |command: DocBuf, db: &str| run(&**cx.op, router, &router.config, db, &command, false);
-    let count = |reply: &DocBuf| reply.as_doc().get("n").and_then(|v| v.as_i64_exact());
-    let gives_up = |why: Error| {
-        let _ = ask(send(doc! { "abortTransaction": 1 }, false), "admin");
-        Err(why)
-    };
-    for (i, (lease, claim)) in claims.into_iter().enumerate() {
-        let found = ask(send(claim, i == 0), "config")?;
-        if count(&found) != Some(1) {
-            return gives_up(lease.lost());
+/// A transaction on the configuration.
+struct Change<'l> {
+    /// Statements that find the documents of these rights.
+    claims: Vec<(&'l Lease, DocBuf)>,
+    /// Commands on the database `config`.
+    statements: Vec<DocBuf>,
+    /// Each deletion of one document has to find it.
+    whole: bool,
+}
+
+/// Where a transaction has failed.
+enum Failed {
+    /// Before it was to be committed.
+    Before(Error),
+    /// When it was to be committed.
+    AtCommit(Error),
+}
+
+impl Change<'_> {
+    /// Makes the change. Its rights say whether that is still possible, so a transaction that has ended with its primary is
+    /// run again.
+    ///
+    /// # Errors
+    /// As [`Lease::commit`].
+    fn run(&self, cx: &CommandContext<'_>, router: &Router) -> Result<()> {
+        let mut attempts = 0;
+        loop {
+            let (error, passing) = match self.attempt(cx, router) {
+                Ok(()) => return Ok(()),
+                Err(Failed::Before(e)) => {
+                    let passing = is_transient(e.code()) || is_retryable(e.code());
+                    (e, passing)
+                }
+                Err(Failed::AtCommit(e)) => {
+                    let passing = is_transient(e.code());
+                    (e, passing)
+                }
+            };
+            cx.op.check()?;
+            attempts += 1;
+            if passing && attempts < ATTEMPTS {
+                sleep_until(muniment_op::now() + PAUSE, &**cx.op)?;
+                continue;
+            }
+            // The client knows nothing of this transaction.
+            return Err(match error.code() {
+                Code::NoSuchTransaction => Error::new(
+                    Code::InterruptedDueToReplStateChange,
+                    format!("the primary of the configuration has changed meanwhile: {error}"),
+                ),
+                _ => error,
+            });
         }
     }
-    for statement in statements {
-        let deletes = statement.as_doc().get_array("deletes");
-        let wanted = deletes.filter(|_| whole).map(|all| all.count() as i64);
-        let reply = ask(send(statement, false), "config")?;
-        check_statements(reply.as_doc())?;
-        if wanted.is_some_and(|wanted| count(&reply) != Some(wanted)) {
-            let why = "what was to be replaced has changed meanwhile";
-            return gives_up(Error::new(Code::ConflictingOperationInProgress, why));
-        }
+
+    fn attempt(&self, cx: &CommandContext<'_>, router: &Router) -> Result<(), Failed> {
+        let session = crate::uuid::random_uuid();
+        let send = |command: &DocBuf, db: &str, starts: bool, repeatable: bool| {
+            let mut command = command.clone();
+            command.append("lsid", doc! { "id": uuid_value(&session) });
+            command.append("txnNumber", 1_i64);
+            command.append("autocommit", false);
+            command.append_some("startTransaction", starts.then_some(true));
+            run(&**cx.op, router, &router.config, db, &command, repeatable)
+        };
+        let commit = doc! { "commitTransaction": 1, "writeConcern": doc! { "w": "majority" } };
+        let written = self.write(|command, starts| send(command, "config", starts, false));
+        // The commit may be repeated: the session remembers how its transaction has ended. It does not know one that was
+        // not committed before its primary ended.
+        let committed = written.map_err(Failed::Before).and_then(|()| {
+            let committed = send(&commit, "admin", false, true);
+            committed.map(drop).map_err(Failed::AtCommit)
+        });
+        committed.inspect_err(|_| {
+            // It would be in the way of the next attempt.
+            let _ = send(&doc! { "abortTransaction": 1 }, "admin", false, false);
+        })
     }
-    let commit = doc! { "commitTransaction": 1, "writeConcern": doc! { "w": "majority" } };
-    // It may be repeated: the session remembers how its transaction has ended.
-    let commit = send(commit, false);
-    run(&**cx.op, router, &router.config, "admin", &commit, true).map(drop)
+
+    /// Writes what is to be committed. `send` sends a statement, and is told whether it is the first one.
+    fn write(&self, send: impl Fn(&DocBuf, bool) -> Result<DocBuf>) -> Result<()> {
+        let count = |reply: &DocBuf| reply.as_doc().get("n").and_then(|v| v.as_i64_exact());
+        for (i, (lease, claim)) in self.claims.iter().enumerate() {
+            let found = send(claim, i == 0)?;
+            if count(&found) != Some(1) {
+                return Err(lease.lost());
+            }
+        }
+        for statement in &self.statements {
+            let deletes = statement.as_doc().get_array("deletes");
+            let wanted = deletes.filter(|_| self.whole).map(|all| all.count() as i64);
+            let reply = send(statement, false)?;
+            check_statements(reply.as_doc())?;
+            if wanted.is_some_and(|wanted| count(&reply) != Some(wanted)) {
+                let why = "what was to be replaced has changed meanwhile";
+                return Err(Error::new(Code::ConflictingOperationInProgress, why));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Fails if a statement of a reply has failed.
