@@ -225,6 +225,44 @@ def sharded(mlaunch, binaries, scratch):
             time.sleep(0.2)
 
 
+def eight_shards(mlaunch, binaries, scratch):
+    """Eight hashed shards; a stop and a start of all, and the end of one shard and its start."""
+    first = ports_in_a_row(11)
+    run = runner(mlaunch, scratch)
+
+    def check(n):
+        with pymongo.MongoClient(f"mongodb://localhost:{first}/", serverSelectionTimeoutMS=30000) as c:
+            documents = c.mlaunch.c
+            documents.insert_many([{"_id": f"{n}-{i}"} for i in range(400)])
+            assert documents.count_documents({}) == n * 400
+            stats = list(documents.aggregate([{"$collStats": {"count": {}}}]))
+            assert len({s["shard"] for s in stats}) == 8, stats
+            assert min(s["count"] for s in stats) > n * 10, stats
+
+    run("init", "--replicaset", "--nodes", "1", "--sharded", "8", "--config", "1", "--mongos", "1",
+        "--port", str(first), "--binarypath", binaries)
+    try:
+        with pymongo.MongoClient(f"mongodb://localhost:{first}/") as c:
+            c.admin.command("enableSharding", "mlaunch")
+            c.admin.command("shardCollection", "mlaunch.c", key={"_id": "hashed"})
+        check(1)
+        run("stop")
+        run("start", "--binarypath", binaries)
+        check(2)
+        pid = next(int(line.split()[-1]) for line in run("list").splitlines() if str(first + 3) in line.split())
+        run("kill", str(first + 3))
+        until = time.monotonic() + 30
+        while is_there(pid):
+            assert time.monotonic() < until, "the shard that was killed is still there"
+            time.sleep(0.05)
+        assert run("list").count("running") == 9
+        run("start", str(first + 3), "--binarypath", binaries)
+        check(3)
+    finally:
+        subprocess.run([mlaunch, "kill", "--dir", scratch], timeout=60, check=False)
+        time.sleep(0.2)
+
+
 def main(mlaunch, binaries, scratch, port):
     run = runner(mlaunch, scratch)
 
@@ -256,7 +294,8 @@ def main(mlaunch, binaries, scratch, port):
     with_arbiter(mlaunch, binaries, scratch + "-arbiter")
     with_logins(mlaunch, binaries, scratch + "-logins")
     sharded(mlaunch, binaries, scratch + "-sharded")
-    print("mlaunch: 7 passed")
+    eight_shards(mlaunch, binaries, scratch + "-eight")
+    print("mlaunch: 8 passed")
 
 
 if __name__ == "__main__":
