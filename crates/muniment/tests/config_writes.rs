@@ -1,28 +1,49 @@
 //! What a router writes into the configuration, while the primary of its set fails.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod moving;
+
+use moving::{go_on, stopped};
 use muniment_value::{Code, DocBuf};
 use muniment_wire::Connection;
-use testkit::ask::{fails, run};
-use testkit::{Cluster, shell};
+use std::ops::Range;
+use testkit::ask::{all, fails, run};
+use testkit::{Cluster, Set, shell};
+
+/// The command is done, and its client does not learn that.
+const UNCONFIRMED: &str = "writeConcernError: {code: 64, errmsg: 'not confirmed'}";
+/// The command is not done.
+const REFUSED: &str = "errorCode: 2";
 
 /// A cluster of two shards, of whose set of the configuration commands can be made to fail.
 fn cluster() -> (Cluster, Connection) {
-    let cluster = Cluster::prepare(2, 1, 1, &["--setParameter", "enableTestCommands=1"]);
+    cluster_with(1)
+}
+
+fn cluster_with(routers: usize) -> (Cluster, Connection) {
+    let cluster = Cluster::prepare(2, 1, routers, &["--setParameter", "enableTestCommands=1"]);
     let mut c = cluster.connect();
     cluster.add_shards(&mut c);
     (cluster, c)
 }
 
+/// Has a set's primary do commands as `data` says when `mode` says so.
+fn set_point(set: &Set, commands: &str, mode: &str, data: &str) {
+    let point = format!(
+        "{{configureFailPoint: 'failCommand', mode: {mode}, data: {{failCommands: [{commands}], \
+         failInternalCommands: true, {data}}}}}"
+    );
+    run(&mut set.connect(set.primary()), "admin", &point);
+}
+
 /// Has the configuration's primary refuse a command so many times.
 fn refuses(cluster: &Cluster, command: &str, times: u32, code: Code) {
-    let point = format!(
-        "{{configureFailPoint: 'failCommand', mode: {{times: {times}}}, data: {{failCommands: ['{command}'], \
-         errorCode: {}, failInternalCommands: true}}}}",
-        code.0
+    set_point(
+        &cluster.config,
+        &format!("'{command}'"),
+        &format!("{{times: {times}}}"),
+        &format!("errorCode: {}", code.0),
     );
-    let config = &cluster.config;
-    run(&mut config.connect(config.primary()), "admin", &point);
 }
 
 fn shards(c: &mut Connection, ns: &str) -> DocBuf {
@@ -79,4 +100,221 @@ fn an_error_of_the_client_is_not_of_the_routers_transaction() {
         "{configureFailPoint: 'failCommand', mode: 'off'}",
     );
     shards(&mut c, "d.c");
+}
+
+/// The collection's shard is told that it stays before the configuration forgets it. A router that does not know whether
+/// the configuration has must not take that back: the collection would be dropped as one that had gone elsewhere.
+#[test]
+fn a_collection_that_may_be_forgotten_is_not_dropped() {
+    let (cluster, mut c) = cluster();
+    let count = |c: &mut Connection| {
+        let reply = run(c, "d", "{count: 'c'}");
+        reply.as_doc().get("n").and_then(|n| n.as_i64_exact())
+    };
+    run(&mut c, "admin", "{enableSharding: 'd', primaryShard: 's0'}");
+    run(
+        &mut c,
+        "d",
+        "{insert: 'c', documents: [{_id: 1}, {_id: 2}]}",
+    );
+    for ends in [UNCONFIRMED, REFUSED] {
+        run(&mut c, "admin", "{moveCollection: 'd.c', toShard: 's1'}");
+        let back = "{moveCollection: 'd.c', toShard: 's0'}";
+        let moved = stopped(&cluster, "duringUntrack", move |c| {
+            c.command("admin", &shell(back))
+        });
+        set_point(&cluster.config, COMMIT, "{times: 1}", ends);
+        go_on(&mut c);
+        moved.join().unwrap().unwrap_err();
+        for _ in 0..2 {
+            assert_eq!(count(&mut c), Some(2), "{ends}");
+            run(&mut c, "admin", "{flushRouterConfig: 1}");
+        }
+        run(&mut c, "admin", back);
+        assert_eq!(count(&mut c), Some(2), "{ends}");
+        let problems = all(&mut c, "d", "{checkMetadataConsistency: 1}");
+        assert!(problems.is_empty(), "{problems:?}");
+    }
+}
+
+/// A collection of a case has so many documents.
+const DOCUMENTS: usize = 40;
+
+/// A command that changes where a collection is, in a database of its own, and what comes before it.
+struct Case {
+    before: &'static [&'static str],
+    command: &'static str,
+    at: &'static str,
+    drops: bool,
+}
+
+impl Case {
+    /// Makes the collection.
+    fn prepare(&self, c: &mut Connection, db: &str) {
+        let of = |text: &str| text.replace("DB", db);
+        let home = of("{enableSharding: 'DB', primaryShard: 's0'}");
+        run(c, "admin", &home);
+        let documents = (0..DOCUMENTS).map(|i| format!("{{_id: {i}, k: {i}, n: 1}},"));
+        let documents: String = documents.collect();
+        run(c, db, &format!("{{insert: 'c', documents: [{documents}]}}"));
+        let keys = ["{k: 1}", "{k: 1, n: 1}", "{_id: 'hashed'}"];
+        let indexes = keys.map(|key| format!("{{key: {key}, name: \"{key}\"}}"));
+        let indexes = indexes.join(", ");
+        run(
+            c,
+            db,
+            &format!("{{createIndexes: 'c', indexes: [{indexes}]}}"),
+        );
+        for step in self.before {
+            run(c, "admin", &of(step));
+        }
+    }
+}
+
+const fn case(before: &'static [&'static str], command: &'static str) -> Case {
+    Case {
+        before,
+        command,
+        at: "admin",
+        drops: false,
+    }
+}
+
+/// `DB` stands for the database.
+const CASES: [Case; 15] = [
+    case(&[], "{shardCollection: 'DB.c', key: {k: 1}}"),
+    case(&[], "{shardCollection: 'DB.c', key: {_id: 'hashed'}}"),
+    case(&[], "{moveCollection: 'DB.c', toShard: 's1'}"),
+    case(
+        &["{moveCollection: 'DB.c', toShard: 's1'}"],
+        "{moveCollection: 'DB.c', toShard: 's0'}",
+    ),
+    case(
+        &["{shardCollection: 'DB.c', key: {_id: 'hashed'}}"],
+        "{unshardCollection: 'DB.c', toShard: 's0'}",
+    ),
+    case(
+        &["{shardCollection: 'DB.c', key: {_id: 'hashed'}}"],
+        "{unshardCollection: 'DB.c', toShard: 's1'}",
+    ),
+    case(
+        &[
+            "{shardCollection: 'DB.c', key: {k: 1}}",
+            "{split: 'DB.c', middle: {k: 20}}",
+        ],
+        "{moveChunk: 'DB.c', find: {k: 30}, to: 's1'}",
+    ),
+    case(
+        &["{shardCollection: 'DB.c', key: {k: 1}}"],
+        "{split: 'DB.c', middle: {k: 20}}",
+    ),
+    case(
+        &[
+            "{shardCollection: 'DB.c', key: {k: 1}}",
+            "{split: 'DB.c', middle: {k: 10}}",
+            "{split: 'DB.c', middle: {k: 20}}",
+        ],
+        "{mergeChunks: 'DB.c', bounds: [{k: {$minKey: 1}}, {k: 20}]}",
+    ),
+    case(
+        &[
+            "{shardCollection: 'DB.c', key: {k: 1}}",
+            "{moveRange: 'DB.c', min: {k: 20}, toShard: 's1'}",
+        ],
+        "{refineCollectionShardKey: 'DB.c', key: {k: 1, n: 1}}",
+    ),
+    case(
+        &[
+            "{shardCollection: 'DB.c', key: {k: 1}}",
+            "{moveRange: 'DB.c', min: {k: 20}, toShard: 's1'}",
+        ],
+        "{reshardCollection: 'DB.c', key: {_id: 'hashed'}}",
+    ),
+    case(
+        &["{shardCollection: 'DB.c', key: {_id: 'hashed'}}"],
+        "{renameCollection: 'DB.c', to: 'DB.renamed'}",
+    ),
+    Case {
+        at: "DB",
+        drops: true,
+        ..case(
+            &["{shardCollection: 'DB.c', key: {_id: 'hashed'}}"],
+            "{drop: 'c'}",
+        )
+    },
+    case(&[], "{movePrimary: 'DB', to: 's1'}"),
+    case(
+        &["{moveCollection: 'DB.c', toShard: 's1'}"],
+        "{movePrimary: 'DB', to: 's1'}",
+    ),
+];
+
+/// How the router's transactions on the configuration end.
+const COMMIT: &str = "'commitTransaction'";
+/// What a router has a shard do.
+const OF_SHARDS: &str = "'_shardPlace', '_shardGive', '_shardReceive', '_shardCopy', '_shardClean', '_shardNote', \
+     '_shardRename', '_shardLeaveDatabase', '_shardRows', '_shardChanges', '_shardSessions', '_shardSizes', 'create', \
+     'createIndexes', 'drop', 'collMod'";
+
+/// Runs all cases, while the commands on a set end in some way from the `skips`-th on. The router may fail then, and
+/// whatever it says: all documents are there for this router and for another one, the cluster is consistent, and the
+/// command can be repeated.
+fn no_document_is_lost(of: impl Fn(&Cluster) -> &Set, commands: &str, skips: Range<u32>) {
+    let (cluster, mut c) = cluster_with(2);
+    let mut other = cluster.routers[1].connect();
+    let set = of(&cluster);
+    let mut failed = 0;
+    let rounds = CASES.iter().flat_map(|case| {
+        let ends = [UNCONFIRMED, REFUSED].into_iter();
+        ends.flat_map(move |ends| (0..6).map(move |skipped| (case, ends, skipped)))
+    });
+    for (number, (case, ends, skipped)) in rounds.filter(|(.., n)| skips.contains(n)).enumerate() {
+        let db = format!("d{number}");
+        let of = |text: &str| text.replace("DB", &db);
+        case.prepare(&mut c, &db);
+        let mode = match skipped {
+            0 => "'alwaysOn'".to_string(),
+            _ => format!("{{skip: {skipped}}}"),
+        };
+        set_point(set, commands, &mode, ends);
+        let command = shell(&of(case.command));
+        let first = c.command(&of(case.at), &command);
+        failed += usize::from(first.is_err());
+        set_point(set, commands, "'off'", ends);
+        let what = format!("{}, {ends}, after {skipped}: {first:?}", of(case.command));
+        for again in 0..2 {
+            let done = again == 1 || first.is_ok();
+            for c in [&mut c, &mut other] {
+                let mut count = |name| all(c, &db, &format!("{{find: '{name}'}}")).len();
+                let found = count("c") + count("renamed");
+                let wanted = if done && case.drops { 0 } else { DOCUMENTS };
+                let may_be_gone = !done && case.drops && found == 0;
+                assert!(
+                    found == wanted || may_be_gone,
+                    "{found} documents, {again}: {what}"
+                );
+            }
+            let problems = all(&mut c, &db, "{checkMetadataConsistency: 1}");
+            assert!(problems.is_empty(), "{problems:?}, {again}: {what}");
+            // It may have been done already.
+            let _ = c.command(&of(case.at), &command);
+        }
+    }
+    // Otherwise nothing was in doubt.
+    assert!(failed > 20, "{failed} commands have failed");
+}
+
+#[test]
+fn no_change_loses_a_document_when_its_commit_is_in_doubt() {
+    no_document_is_lost(|cluster| &cluster.config, COMMIT, 0..4);
+}
+
+#[test]
+fn no_change_loses_a_document_when_the_first_shard_is_in_doubt() {
+    no_document_is_lost(|cluster| &cluster.shards[0], OF_SHARDS, 0..6);
+}
+
+#[test]
+fn no_change_loses_a_document_when_the_second_shard_is_in_doubt() {
+    no_document_is_lost(|cluster| &cluster.shards[1], OF_SHARDS, 0..6);
 }

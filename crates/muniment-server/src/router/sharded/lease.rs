@@ -167,8 +167,9 @@ impl Lease {
     /// them. `statements` are commands on the database `config`.
     ///
     /// # Errors
-    /// 117 ConflictingOperationInProgress if another router has taken the right away: nothing is changed then; those
-    /// of the configuration's set, after which the change may have been made.
+    /// 117 ConflictingOperationInProgress if another router has taken the right away; those of the configuration's set.
+    /// After any of them the change may have been made, unless the right is still there ([`Lease::renew`],
+    /// [`Lease::release`]).
     pub fn commit(
         &self,
         cx: &CommandContext<'_>,
@@ -426,14 +427,16 @@ impl Change<'_> {
                 sleep_until(muniment_op::now() + PAUSE, &**cx.op)?;
                 continue;
             }
-            // The client knows nothing of this transaction.
-            return Err(match error.code() {
-                Code::NoSuchTransaction => Error::new(
-                    Code::InterruptedDueToReplStateChange,
-                    format!("the primary of the configuration has changed meanwhile: {error}"),
-                ),
-                _ => error,
-            });
+            // The client knows nothing of this transaction, so it is told no code or label of one.
+            let code = match error.code() {
+                Code::NoSuchTransaction => Code::InterruptedDueToReplStateChange,
+                code => code,
+            };
+            let why = format!(
+                "the configuration could not be changed: {}",
+                error.message()
+            );
+            return Err(Error::new(code, why));
         }
     }
 

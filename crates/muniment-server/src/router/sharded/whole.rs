@@ -215,7 +215,9 @@ pub fn untrack(cx: &CommandContext<'_>, router: &Router, ns: &str) -> Result<()>
                 doc! { "delete": "tags", "deletes": array![doc! { "q": doc! { "ns": ns }, "limit": 0 }] },
             ],
         );
-        if forgotten.is_err() {
+        // Otherwise it may have been forgotten all the same, and the collection would be dropped as one that had gone
+        // elsewhere. Then the next router that meets the shard does this.
+        if forgotten.is_err() && lease.renew(cx, router).is_ok() {
             let decided = placed(known, place)?;
             drop(retell(cx, router, &home, (ns, &uuid), (decided, None)));
         }
