@@ -3,16 +3,16 @@
 //! a router, so what a router costs more is work of its own.
 //!
 //! It is as cheap as such a process can be made with ordinary sockets: the clients of a worker share
-//! one connection to the server, and all that has come for a socket goes out in one write.
+//! one connection to the server, which may be over a Unix socket, and all that has come for a socket goes out in one write.
 
 use muniment_load::fail::{Context, Result};
-use muniment_wire::Header;
+use muniment_wire::{Header, Stream};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) fn serve(port_file: &Path, server: &str, lost: fn()) -> Result<()> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(io::Error::from);
         let epoll = Arc::new(epoll.context("making an epoll")?);
         let (give, take) = channel();
-        let upstream = TcpStream::connect(server).context("connecting to the server")?;
+        let upstream = Stream::connect(server, None).context("connecting to the server")?;
         let mut worker = Worker::new(Arc::clone(&epoll), take, upstream).context("a worker")?;
         thread::spawn(move || {
             let _ = worker.run();
@@ -52,7 +52,9 @@ pub(crate) fn serve(port_file: &Path, server: &str, lost: fn()) -> Result<()> {
         let Some((epoll, give)) = workers.get(number as usize % workers.len().max(1)) else {
             continue;
         };
-        let Ok(watched) = client.try_clone() else {
+        let Ok((client, watched)) =
+            Stream::from_tcp(client).and_then(|client| Ok((client.try_clone()?, client)))
+        else {
             continue;
         };
         if give.send((number, client)).is_ok() {
@@ -62,9 +64,8 @@ pub(crate) fn serve(port_file: &Path, server: &str, lost: fn()) -> Result<()> {
     Ok(())
 }
 
-fn watch(epoll: &OwnedFd, socket: &TcpStream, number: u64) -> io::Result<()> {
-    socket.set_nodelay(true)?;
-    socket.set_nonblocking(true)?;
+fn watch(epoll: &OwnedFd, socket: &Stream, number: u64) -> io::Result<()> {
+    rustix::io::ioctl_fionbio(socket, true)?;
     let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
     Ok(epoll::add(
         epoll,
@@ -76,13 +77,13 @@ fn watch(epoll: &OwnedFd, socket: &TcpStream, number: u64) -> io::Result<()> {
 
 /// A socket, with what has come and what is to go.
 struct Socket {
-    stream: TcpStream,
+    stream: Stream,
     came: Vec<u8>,
     due: Vec<u8>,
 }
 
 impl Socket {
-    fn new(stream: TcpStream) -> Socket {
+    fn new(stream: Stream) -> Socket {
         Socket {
             stream,
             came: Vec::new(),
@@ -147,7 +148,7 @@ fn each_message(came: &mut Vec<u8>, mut show: impl FnMut(Header, &mut [u8])) -> 
 struct Worker {
     epoll: Arc<OwnedFd>,
     /// The clients that are new, with their numbers.
-    incoming: Receiver<(u64, TcpStream)>,
+    incoming: Receiver<(u64, Stream)>,
     server: Socket,
     clients: HashMap<u64, Socket>,
     /// The client of each message that waits for its reply, and the message's number at that client.
@@ -158,8 +159,8 @@ struct Worker {
 impl Worker {
     fn new(
         epoll: Arc<OwnedFd>,
-        incoming: Receiver<(u64, TcpStream)>,
-        upstream: TcpStream,
+        incoming: Receiver<(u64, Stream)>,
+        upstream: Stream,
     ) -> io::Result<Worker> {
         watch(&epoll, &upstream, SERVER)?;
         Ok(Worker {

@@ -327,7 +327,7 @@ pub(crate) fn null_responder(parent: &Path, form: Responder) -> Result<(Process,
     null("null responder", parent, ["null-responder", form.name()])
 }
 
-/// Starts a null router: it passes messages on to the server at this address.
+/// Starts a null router: it passes messages on to the server at this address or Unix socket.
 pub(crate) fn null_router(parent: &Path, server: &str) -> Result<(Process, String)> {
     null("null router", parent, ["null-router", server])
 }

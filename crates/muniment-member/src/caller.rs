@@ -2,6 +2,7 @@
 
 use super::key::{Exchange, Nonce, Side, random};
 use crate::host_port::HostPort;
+use crate::near::{Spot, Spots};
 use crate::routes::Routes;
 use crate::trust::Trust;
 use muniment_value::{ArrayBuf, Code, Error, Result, Value, doc};
@@ -16,6 +17,8 @@ pub struct Caller {
     own: String,
     trust: Trust,
     routes: Routes,
+    /// The Unix sockets of those that are on this host, if it calls them often.
+    near: Option<Spots>,
 }
 
 impl Caller {
@@ -26,7 +29,15 @@ impl Caller {
             own,
             trust,
             routes,
+            near: None,
         }
+    }
+
+    /// The same, which remembers whose Unix socket it may call, and calls that.
+    #[must_use]
+    pub fn that_calls_often(mut self) -> Caller {
+        self.near = Some(Spots::default());
+        self
     }
 
     /// Connects to the member at `host`, and proves both to be members. `step`: longest wait for each step, and, until
@@ -36,11 +47,46 @@ impl Caller {
     /// 6 if the member cannot be reached; 18 if one side does not prove itself.
     pub fn call(&self, host: &str, step: Duration) -> Result<Connection> {
         let dialled = self.routes.to(host);
+        if let Some(c) = self.call_near(host, &dialled, step)? {
+            return Ok(c);
+        }
         let dialling = self.dial(host, &dialled, step);
         let mut c = dialling.map_err(|e| unreachable(&dialled, &e))?;
         c.set_timeout(Some(step))?;
-        self.prove(&mut c, host)?;
-        Ok(c)
+        let told = self.prove(&mut c, host)?;
+        let Some(near) = &self.near else {
+            return Ok(c);
+        };
+        near.learn(&dialled, c.stream(), told);
+        // This one has told of the way that the others take.
+        Ok(self
+            .call_near(host, &dialled, step)
+            .unwrap_or(None)
+            .unwrap_or(c))
+    }
+
+    /// Connects to a member over its Unix socket if that is known. `None` if it has to be dialled.
+    fn call_near(&self, host: &str, dialled: &str, step: Duration) -> Result<Option<Connection>> {
+        let near = self.near.as_ref();
+        let near = near.filter(|_| self.trust.tls_to_others().is_none());
+        let Some((near, (stream, spot))) = near.and_then(|n| Some((n, n.connect(dialled)?))) else {
+            return Ok(None);
+        };
+        let mut c = Connection::over(stream);
+        c.set_timeout(Some(step))?;
+        match self.prove(&mut c, host) {
+            Ok(Some(told)) if told == spot => Ok(Some(c)),
+            // A server that does not answer does not answer over TCP either. But it may be another one.
+            Err(e) if e.code() == Code::NetworkTimeout => {
+                near.fails(dialled, &spot);
+                Err(e)
+            }
+            // It is another server, or one that ends.
+            _ => {
+                near.fails(dialled, &spot);
+                Ok(None)
+            }
+        }
     }
 
     /// Connects to the member at `host`, by way of `dialled`, with TLS if that is to be used between members.
@@ -61,11 +107,11 @@ impl Caller {
         Ok(Connection::over(stream))
     }
 
-    /// Proves both ends of a connection to `host` to be members.
+    /// Proves both ends of a connection to `host` to be members; the Unix socket of which the other one tells.
     ///
     /// # Errors
     /// 18 if one side does not prove itself.
-    pub fn prove(&self, c: &mut Connection, host: &str) -> Result<()> {
+    pub fn prove(&self, c: &mut Connection, host: &str) -> Result<Option<Spot>> {
         let mut first =
             doc! { "_replSetProve": self.set.as_str(), "from": self.own.as_str(), "to": host };
         if self.trust.by.sends_certificate() {
@@ -73,14 +119,15 @@ impl Caller {
             c.command("admin", &first)?;
             let shown = c.stream().tls().and_then(|s| s.certificate());
             return match self.trust.knows(shown) {
-                true => Ok(()),
+                true => Ok(None),
                 false => Err(failed(format!(
                     "the certificate of {host} is not that of a member"
                 ))),
             };
         }
         let Some(keys) = &self.trust.keys else {
-            return c.command("admin", &first).map(|_| ());
+            let reply = c.command("admin", &first)?;
+            return Ok(Spot::of(reply.as_doc()));
         };
         let caller = random()?;
         first.append("nonce", binary(&caller));
@@ -101,7 +148,7 @@ impl Caller {
         let reply = c.command("admin", &second)?;
         let proof = bytes_of(reply.as_doc().get("proof"));
         match keys.proven(Side::Called, &exchange, proof.into_iter()) {
-            Some(_) => Ok(()),
+            Some(_) => Ok(Spot::of(reply.as_doc())),
             None => Err(failed(format!(
                 "{host} does not show that it knows the key"
             ))),

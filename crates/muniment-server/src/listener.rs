@@ -177,6 +177,11 @@ impl Listener {
         self.port
     }
 
+    /// The file of the Unix socket.
+    pub fn socket(&self) -> Option<&PathBuf> {
+        self.unix_path.as_ref()
+    }
+
     /// Removes the Unix socket's file.
     pub fn cleanup(&self) {
         if let Some(p) = &self.unix_path {

@@ -125,6 +125,7 @@ impl Server {
                 audit,
                 parameters,
                 port: listener.port(),
+                socket: listener.socket().cloned(),
                 max_conns,
                 kept_for_set: opened.kept_for_set,
                 oplog_window: opened.oplog_window,

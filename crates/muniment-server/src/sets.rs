@@ -62,7 +62,7 @@ impl Sets {
         let mut all = self.all.lock();
         let made = || {
             let (own, trust, routes) = self.own.clone();
-            let caller = Caller::new(address.name.clone(), own, trust, routes);
+            let caller = Caller::new(address.name.clone(), own, trust, routes).that_calls_often();
             Arc::new(SetPool {
                 name: address.name.clone(),
                 caller,

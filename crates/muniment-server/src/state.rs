@@ -26,6 +26,7 @@ use muniment_logger::Logger;
 use muniment_member::{Address, Home, Lifecycle, ReplicaSet, Told, Topology, Trust, Ways, World};
 use muniment_value::{Code, DocBuf};
 use parking_lot::Mutex;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// All that is shared.
@@ -97,6 +98,8 @@ pub struct Parts {
     pub parameters: Parameters,
     /// The bound TCP port.
     pub port: u16,
+    /// The file of the Unix socket.
+    pub socket: Option<PathBuf>,
     /// Most connections.
     pub max_conns: usize,
     /// See [`ServerState::kept_for_set`].
@@ -116,7 +119,7 @@ pub struct Parts {
 impl ServerState {
     /// The state of a server that starts now.
     pub fn new(options: ServerOptions, parts: Parts) -> ServerState {
-        let address = Arc::new(Address::new(parts.port));
+        let address = Arc::new(Address::new(parts.port, parts.socket));
         let lifecycle = Arc::<Lifecycle>::default();
         let topology = Arc::<Topology>::default();
         let home = Home {

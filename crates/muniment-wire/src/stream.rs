@@ -6,6 +6,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,30 @@ impl Stream {
             }
         }
         Err(last)
+    }
+
+    /// Connects to the Unix socket of this file, if that needs no wait.
+    ///
+    /// # Errors
+    /// The socket's; one of the kind `WouldBlock` if too many wait there to be accepted.
+    pub fn connect_at_once(path: &Path) -> io::Result<Stream> {
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+        use rustix::net::{connect, socket_with};
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        let socket = UnixStream::from(socket);
+        socket.set_nonblocking(false)?;
+        Ok(Stream::Unix(socket))
+    }
+
+    /// Whether the process at the other end of a Unix socket runs as the same user as this one, or as root.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn is_of_own_user(&self) -> io::Result<bool> {
+        let peer = rustix::net::sockopt::socket_peercred(self)?;
+        Ok(peer.uid.is_root() || peer.uid == rustix::process::geteuid())
     }
 
     /// Wraps an accepted or connected TCP socket and sets `TCP_NODELAY`.

@@ -1,5 +1,5 @@
 //! What a router writes into the configuration, while the primary of its set fails.
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod moving;
 

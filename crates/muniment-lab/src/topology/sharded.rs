@@ -20,12 +20,17 @@ const LONG: Duration = Duration::from_secs(600);
 /// a shard yet, as they stand in a failure's text.
 const STARTING: [&str; 4] = ["(6 ", "(133 ", "(9001 ", "(10107 "];
 
+/// The longest path of a Unix socket, in bytes.
+const LONGEST_SOCKET: usize = 107;
+
 /// The only member of a set.
 struct Member {
     process: Process,
     address: String,
     /// The directory of its data.
     data: PathBuf,
+    /// The file of its Unix socket, which it has as a server that was started by hand has one.
+    socket: Option<PathBuf>,
 }
 
 impl Member {
@@ -38,17 +43,28 @@ impl Member {
         cache_gb: f64,
     ) -> Result<Member> {
         let dir = TempDir::new(parent)?;
+        let sockets = std::fs::canonicalize(dir.path()).ok();
+        let fits = |dir: &PathBuf| socket_in(dir, "65535").as_os_str().len() <= LONGEST_SOCKET;
+        let sockets = sockets.filter(fits);
+        let mut more = [role, "--replSet", set].map(String::from).to_vec();
+        if let Some(dir) = &sockets {
+            more.extend(["--unixSocketPrefix".into(), dir.display().to_string()]);
+        }
         let options = ServerOptions {
             program: program.to_path_buf(),
             data: dir.path().join("data"),
             cache_gb: Some(cache_gb),
-            more: [role, "--replSet", set].map(String::from).to_vec(),
+            more,
             ..ServerOptions::default()
         };
         let (process, address) =
             process::server_with(dir, &options).map_err(|e| e.while_doing(set))?;
         Ok(Member {
             process,
+            socket: sockets.and_then(|dir| {
+                let (_, port) = address.rsplit_once(':')?;
+                Some(socket_in(&dir, port))
+            }),
             address,
             data: options.data,
         })
@@ -182,6 +198,12 @@ impl Sharded {
         self.shards.get(i).map(|s| s.address.as_str())
     }
 
+    /// By what a process on this host reaches a shard's member at the least cost, as the router does.
+    pub(crate) fn near_shard(&self, i: usize) -> Option<&str> {
+        let socket = self.shards.get(i)?.socket.as_deref().and_then(Path::to_str);
+        socket.or_else(|| self.shard(i))
+    }
+
     /// The process id of the router.
     pub(crate) fn router_pid(&self) -> u32 {
         self.router.pid()
@@ -215,6 +237,11 @@ impl Sharded {
         let config = self.config.process.check_alive();
         config.map_err(|e| e.while_doing("config"))
     }
+}
+
+/// The Unix socket in a directory of the server with this port.
+fn socket_in(dir: &Path, port: &str) -> PathBuf {
+    dir.join(format!("mongodb-{port}.sock"))
 }
 
 /// The name of a shard's set.

@@ -108,7 +108,8 @@ fn finds(
 ) -> Result<()> {
     let address = cluster.shard(0);
     let address = address.ok_or_else(|| Failure::new("the cluster has no shard"))?;
-    let (null, null_address) = process::null_router(&lab.data_parent, address)?;
+    let near = cluster.near_shard(0).unwrap_or(address);
+    let (null, null_address) = process::null_router(&lab.data_parent, near)?;
     let (shard, passing) = (Peer::open(address), Peer::open(null_address));
     let through = Way {
         peer: &target.peer,

@@ -8,7 +8,7 @@ use crate::context::{CommandContext, ConnLocal};
 use crate::registry::CommandSpec;
 use crate::state::ServerState;
 use muniment_logger::Severity;
-use muniment_member::{LONGEST_NAME, Proof, Seen, answer_proof};
+use muniment_member::{LONGEST_NAME, NEAR, Proof, Seen, Spot, answer_proof};
 use muniment_value::{Code, Error, Result, doc};
 
 /// Answers `_replSetProve`.
@@ -37,6 +37,14 @@ pub fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
         audit(cx, None);
     }
     cx.reply.elements(reply.as_doc());
+    let address = &cx.server.address;
+    let socket = address.socket.as_deref();
+    // A caller that has yet to prove itself is told nothing.
+    if let Some(socket) = socket.filter(|_| !matches!(cx.local.proof, Proof::Challenged(_)))
+        && let Some(spot) = Spot::new(socket, address.port, cx.server.topology.process)
+    {
+        cx.reply.field(NEAR, spot.to_doc().as_doc());
+    }
     Ok(())
 }
 

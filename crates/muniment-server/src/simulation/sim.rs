@@ -543,6 +543,7 @@ fn open_router(options: ServerOptions, p: usize) -> muniment_value::Result<Arc<S
         audit: None,
         parameters,
         port: 27_001 + p as u16,
+        socket: None,
         max_conns: 10,
         kept_for_set: false,
         oplog_window: opened.oplog_window,

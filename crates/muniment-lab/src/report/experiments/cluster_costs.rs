@@ -37,7 +37,7 @@ pub(super) fn router(cost: &RouterCost, out: &mut Outcome) {
     for (what, us) in [("update", updates), ("scanned document", scans)] {
         divided(what, us, out, &mut t);
     }
-    t.note("With one shard, in turns; medians. The client has a share of the same cores, so a rate is as much a matter of all CPU time as of the router's. The null router only passes messages on: the clients of a worker share a connection to the shard, and all that has come for a socket goes out in one write. What it costs is what this machine takes for a router that does nothing.");
+    t.note("With one shard, in turns; medians. The client has a share of the same cores, so a rate is as much a matter of all CPU time as of the router's. The null router only passes messages on: the clients of a worker share a connection to the shard, over its Unix socket as the router's are, and all that has come for a socket goes out in one write. What it costs is what this machine takes for a router that does nothing.");
     out.tables.push(t);
 }
 

@@ -281,6 +281,7 @@ impl Member {
                 audit: None,
                 parameters,
                 port: PORT + self.number as u16,
+                socket: None,
                 max_conns: 10,
                 kept_for_set: opened.kept_for_set,
                 oplog_window: opened.oplog_window,
