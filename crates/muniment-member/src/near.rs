@@ -27,6 +27,8 @@ pub const NEAR: &str = "near";
 const MOST: usize = 256;
 /// For so long a Unix socket is left alone after it could not be used.
 const REST: Duration = Duration::from_secs(60);
+/// What was learnt counts for so long. A name may lead to another machine by then.
+const FRESH: Duration = Duration::from_secs(60);
 
 /// A server's Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +101,8 @@ pub(crate) struct Spots(Arc<Mutex<BTreeMap<String, Known>>>);
 #[derive(Clone, Debug)]
 struct Known {
     spot: Spot,
+    /// When it was last told of.
+    learnt: Instant,
     /// It is left alone until then.
     rests: Option<Instant>,
 }
@@ -106,8 +110,13 @@ struct Known {
 impl Spots {
     /// A connection to a server that is known to be near, and what that server has told.
     pub fn connect(&self, dialled: &str) -> Option<(Stream, Spot)> {
-        let Known { spot, rests } = self.0.lock().get(dialled).cloned()?;
-        if rests.is_some_and(|until| muniment_op::now() < until) {
+        self.connect_at(dialled, muniment_op::now())
+    }
+
+    fn connect_at(&self, dialled: &str, now: Instant) -> Option<(Stream, Spot)> {
+        let known = self.0.lock().get(dialled).cloned()?;
+        let spot = known.spot;
+        if known.rests.is_some_and(|until| now < until) || now > known.learnt + FRESH {
             return None;
         }
         let stream = Stream::connect_at_once(Path::new(&spot.socket));
@@ -139,13 +148,16 @@ impl Spots {
             known.remove(dialled);
             return;
         };
-        if known.get(dialled).is_some_and(|known| known.spot == spot) {
-            return;
-        }
+        let before = known.remove(dialled).filter(|known| known.spot == spot);
         if known.len() >= MOST {
             known.clear();
         }
-        known.insert(dialled.to_owned(), Known { spot, rests: None });
+        let learnt = Known {
+            spot,
+            learnt: muniment_op::now(),
+            rests: before.and_then(|known| known.rests),
+        };
+        known.insert(dialled.to_owned(), learnt);
     }
 }
 
@@ -196,6 +208,9 @@ mod tests {
         spots.learn(&dialled, &stream, Some(first.clone()));
         let (_, found) = spots.connect(&dialled).unwrap();
         assert_eq!(found, first);
+        // The name may lead elsewhere by then.
+        let later = muniment_op::now() + FRESH + Duration::from_secs(1);
+        assert!(spots.connect_at(&dialled, later).is_none());
         // Another process was there.
         spots.fails(&dialled, &first);
         spots.learn(&dialled, &stream, Some(first.clone()));
