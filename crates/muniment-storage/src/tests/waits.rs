@@ -288,6 +288,35 @@ fn the_collection_of_an_aborted_transaction_goes() {
     assert!(store.collection("db.new").is_none() && store.collection("db.used").is_some());
 }
 
+/// A transaction that waits for DDL can be ended meanwhile, by the thread on which the DDL may depend.
+#[test]
+fn a_transaction_is_ended_while_it_waits_for_ddl() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = store
+        .create_collection("db.c", CollectionOptions::default(), &NeverInterrupted)
+        .unwrap();
+    let t = store.begin_transaction(Duration::from_secs(60), None);
+    let alone = c.ddl.own(&NeverInterrupted).unwrap();
+    let waits = killable();
+    std::thread::scope(|threads| {
+        let joins = threads.spawn(|| t.join(&c, &waits));
+        let until = Instant::now() + Duration::from_secs(30);
+        while !waits.is_waiting() {
+            assert!(Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let began = Instant::now();
+        t.abort();
+        assert!(began.elapsed() < Duration::from_secs(30), "it waits, too");
+        drop(alone);
+        let e = joins.join().unwrap().unwrap_err();
+        assert_eq!(e.code(), Code::NoSuchTransaction);
+    });
+    // It holds nothing.
+    assert!(c.ddl.own_for(Duration::from_secs(1)).is_some());
+}
+
 /// A failed build is taken away, and the wait for it ends, although others use the collection all the
 /// time.
 #[test]

@@ -48,7 +48,6 @@ use muniment_op::{Account, Interrupt, Refused, Share, Sleepers};
 use muniment_tree::{Batch, TreeId, Writing};
 use muniment_value::{Code, Error, Result};
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -301,17 +300,22 @@ impl Transaction {
     /// 24 LockTimeout while DDL has it; 246 SnapshotUnavailable if it is younger than the view, or
     /// was dropped since; what `interrupt` says.
     pub fn join(&self, collection: &Collection, interrupt: &dyn Interrupt) -> Result<()> {
-        let mut state = self.state.lock();
-        if state.view.is_none() {
-            return Err(ended());
-        }
-        if let Entry::Vacant(free) = state.ddl.entry(collection.id) {
+        let open = || {
+            let state = self.state.lock();
+            match state.view.is_some() {
+                true => Ok(state),
+                false => Err(ended()),
+            }
+        };
+        if !open()?.ddl.contains_key(&collection.id) {
             let limited = Limited {
                 until: muniment_op::now() + self.patience,
                 interrupt,
             };
+            // The state is not locked meanwhile: a thread that ends the transaction must not wait for what this one waits
+            // for, since it may be the thread that would end that.
             let shared = collection.ddl.share(&limited)?;
-            free.insert(shared);
+            open()?.ddl.insert(collection.id, shared);
         }
         // The collection got this name after the view, so the view does not know it.
         if collection.named_since() > self.at || collection.is_dropped() {
