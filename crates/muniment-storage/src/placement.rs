@@ -10,7 +10,7 @@
 //! the time of its view: a change of ranges counts from the time that the configuration has chosen for it, on all
 //! shards alike.
 //!
-//! Stored form: `{timestamp, version, key, owned: [min, max, min, max, …], undecided?, stays?, changed?,
+//! Stored form: `{timestamp, version, key, owned: [min, max, min, max, …], undecided?, stays?, saidBy?, changed?,
 //! foreign?: [min, max, …], moving?: {id, range, arrives, complete?}, changes?: [{at, range, gained}, …], cleaned?,
 //! forgotten?, swept?, refines?}`. Bounds are keys of [`ShardKey`] as binary; the ranges ascend and do not touch, and the last
 //! bound is empty where a range has no end.
@@ -72,6 +72,9 @@ pub struct Placement {
     pub undecided: bool,
     /// The collection stays here when its generation ends.
     pub stays: bool,
+    /// The time from which on the router that says what this says has had the right to. It is kept while the collection
+    /// `stays`: a router whose right is older cannot take that back, however late its message comes.
+    pub said_by: Timestamp,
     /// The shard key is about to get more fields: documents that can have no key by that one are not stored any more.
     next_key: Option<Arc<ShardKey>>,
     /// The time from which on the ranges are what they are.
@@ -109,6 +112,7 @@ impl Placement {
             owned: join(ranges)?,
             undecided,
             stays: false,
+            said_by: Timestamp::default(),
             next_key: None,
             changed: Timestamp::default(),
             foreign: Vec::new(),
@@ -124,6 +128,15 @@ impl Placement {
     #[must_use]
     pub fn as_of(self, changed: Timestamp) -> Placement {
         Placement { changed, ..self }
+    }
+
+    /// The same, said by a router with this right.
+    #[must_use]
+    pub fn said_by(self, right: Timestamp) -> Placement {
+        Placement {
+            said_by: right,
+            ..self
+        }
     }
 
     /// The same while the configuration is about to forget the generation: routers wait, and the collection stays.
@@ -157,6 +170,7 @@ impl Placement {
     pub fn renamed(&self, at: Timestamp) -> Placement {
         Placement {
             timestamp: at,
+            said_by: Timestamp::default(),
             ..self.clone().staying()
         }
     }
@@ -208,6 +222,7 @@ impl Placement {
     pub fn is_settled_as(&self, told: &Placement) -> bool {
         self.moving.is_none()
             && (self.undecided, self.stays) == (told.undecided, told.stays)
+            && self.said_by == told.said_by
             && self.next_key == told.next_key
             && (self.timestamp, self.version) == (told.timestamp, told.version)
             && self.owned == told.owned
@@ -317,15 +332,18 @@ impl Placement {
         next
     }
 
+    /// Whether the command that shards the collection has not ended yet. It may say anything until then.
+    pub fn begins(&self) -> bool {
+        self.undecided && self.moving.is_none() && !self.stays && self.next_key.is_none()
+    }
+
     /// What comes after this placement if the configuration says `next`. Rows of ranges that are lost become foreign;
     /// those that are gained cease to be. Nothing moves any more. A new generation begins anew, unless its key has more
     /// fields.
     #[must_use]
     pub fn followed_by(&self, next: Placement) -> Placement {
-        let begins =
-            self.undecided && self.moving.is_none() && !self.stays && self.next_key.is_none();
         match self.timestamp == next.timestamp {
-            _ if begins => next,
+            _ if self.begins() => next,
             true => self.changed_to(next),
             false if next.key.extends(&self.key) => self.by_longer(&next.key).changed_to(next),
             false => next,
@@ -521,6 +539,7 @@ impl Placement {
         d.append_some("undecided", self.undecided.then_some(true));
         d.append_some("stays", self.stays.then_some(true));
         let some = |at: Timestamp| (at != Timestamp::default()).then(|| at.to_value());
+        d.append_some("saidBy", some(self.said_by));
         d.append_some("changed", some(self.changed));
         if !self.foreign.is_empty() {
             d.append("foreign", ranges::to_array(&self.foreign));
@@ -569,6 +588,7 @@ impl Placement {
         let (timestamp, version) = (Timestamp::new(t, i), Version::new(major, minor));
         let mut placement = Placement::new(timestamp, version, Arc::new(key), owned, undecided)?;
         placement.changed = some("changed")?;
+        placement.said_by = some("saidBy")?;
         placement.stays = d.get("stays").is_some_and(|v| v.truthy());
         placement.cleaned = some("cleaned")?;
         placement.forgotten = some("forgotten")?;

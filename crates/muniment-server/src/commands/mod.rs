@@ -52,6 +52,7 @@ registry! {
     shard_clean,
     shard_copy,
     shard_cursors,
+    shard_drop_views,
     shard_give,
     shard_leave_database,
     shard_merge,

@@ -64,7 +64,11 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         return Ok(());
     }
     let stored = cx.args.doc("placement").unwrap_or(Doc::EMPTY);
-    let placement = Placement::parse(stored)?;
+    let told = Placement::parse(stored)?;
+    let placement = match told.stays {
+        true => told.clone(),
+        false => told.clone().said_by(Timestamp::default()),
+    };
     let ends = match cx.args.get("move") {
         Some(id) => Some((uuid("_shardPlace", "move", id)?, right_given(cx))),
         None => None,
@@ -73,7 +77,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         .as_ref()
         .and_then(|c| Some((c.uuid(), c.placement()?)));
     if let Some((uuid, held)) = held {
-        check_not_newer(cx.ns(), (uuid, &held), &placement, ends)?;
+        check_not_newer(cx.ns(), (uuid, &held), &told, ends)?;
+    }
+    if let Some(collection) = &found {
+        check_not_ended(cx.ns(), collection, &told)?;
     }
     let found = match found {
         None => takes_place(cx, wanted)?,
@@ -97,10 +104,13 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     if !collection.placement().is_some_and(|held| is_so(&held)) {
         store.place(&collection, &**cx.op, |held| match held {
             Some(held) => {
-                check_not_newer(cx.ns(), (wanted, held), &placement, ends)?;
+                check_not_newer(cx.ns(), (wanted, held), &told, ends)?;
                 Ok(Some(held.followed_by(placement)))
             }
-            None => Ok(Some(placement)),
+            None => {
+                check_not_ended(cx.ns(), &collection, &told)?;
+                Ok(Some(placement))
+            }
         })?;
     }
     cx.server.moving.waste.store(true, SeqCst);
@@ -141,6 +151,12 @@ fn end(cx: &CommandContext<'_>, collection: &Arc<Collection>, at: Timestamp) -> 
         }
         return Ok(());
     }
+    // Before it has no placement: see `check_not_ended`.
+    let options = CollectionOptions {
+        ended: placement.timestamp.max(collection.options().ended),
+        ..(*collection.options()).clone()
+    };
+    store.modify_options(collection, options, &**cx.op)?;
     store.place(collection, &**cx.op, |_| Ok(None))?;
     // This shard has the collection for itself now.
     tells_changes(cx, collection)
@@ -158,6 +174,19 @@ fn tells_changes(cx: &CommandContext<'_>, collection: &Arc<Collection>) -> Resul
             let store = &cx.engine().store;
             store.modify_options(collection, options, &**cx.op)
         }
+        false => Ok(()),
+    }
+}
+
+/// Refuses a placement of a generation that has ended here, with which the collection would be dropped as one that had gone
+/// elsewhere. Its router has lost the right to say so, and its message comes late.
+///
+/// # Errors
+/// 13388 StaleConfig.
+fn check_not_ended(ns: &str, collection: &Collection, told: &Placement) -> Result<()> {
+    let ended = collection.options().ended;
+    match collection.placement().is_none() && told.timestamp <= ended {
+        true => Err(stale(ns, None, "that generation has ended here")),
         false => Ok(()),
     }
 }
@@ -276,14 +305,17 @@ fn check_not_newer(
 ) -> Result<()> {
     // A shard that gives its last range away goes back to the version 0, so the time of the change counts first.
     let age = |p: &Placement| (p.timestamp, p.changed(), p.version);
-    let shards = held.undecided && held.moving().is_none();
+    let same = held.timestamp == told.timestamp;
     let moves = held.moving().filter(|_| age(told) == age(held));
     let why = match moves {
         Some(m) if ends.is_none_or(|(id, right)| id != m.id || right < m.right) => {
             "a range moves".to_string()
         }
-        _ if held.timestamp > told.timestamp || (age(held) > age(told) && !shards) => {
+        _ if held.timestamp > told.timestamp || (age(held) > age(told) && !held.begins()) => {
             format!("the shard has the version {} already", held.version)
+        }
+        _ if held.stays && same && told.said_by < held.said_by => {
+            "another router is about to have the collection stay".to_string()
         }
         _ => return Ok(()),
     };

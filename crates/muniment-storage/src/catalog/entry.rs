@@ -117,6 +117,9 @@ impl Entry {
         d.append("indexes", indexes);
         d.append_some("pending", self.pending.then_some(true));
         d.append_some("guest", self.options.guest.then_some(true));
+        let ended =
+            Some(self.options.ended).filter(|at| *at != muniment_shard::Timestamp::default());
+        d.append_some("ended", ended.map(|at| at.to_value()));
         d.append_some("placement", self.placement.as_ref().map(|p| p.to_doc()));
         d
     }
@@ -154,6 +157,10 @@ impl Entry {
                 time_field: read.time_field(d, options.as_doc()),
                 without_ids: false,
                 guest: d.get("guest").is_some_and(|v| v.truthy()),
+                ended: match d.get("ended") {
+                    Some(Value::Timestamp { t, i }) => muniment_shard::Timestamp::new(t, i),
+                    _ => muniment_shard::Timestamp::default(),
+                },
                 document: options,
             },
             indexes: read.indexes(d, operation),

@@ -40,6 +40,9 @@ pub struct CollectionOptions {
     /// This shard has a part of a collection whose database is on another shard. That one's change
     /// streams tell of changes of the catalog, so this one's do not.
     pub guest: bool,
+    /// The time of the newest generation that has ended here while the collection stayed: what a router says of that one
+    /// comes late.
+    pub ended: muniment_shard::Timestamp,
     /// The options document as `listCollections` shows it (with `capped`, `size`, `max`,
     /// `validator`, …).
     pub document: DocBuf,

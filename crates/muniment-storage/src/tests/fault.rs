@@ -166,6 +166,7 @@ fn capped(store: &Store, ns: &str, size: u64, max: Option<u64>) -> std::sync::Ar
                 time_field: None,
                 without_ids: false,
                 guest: false,
+                ended: Default::default(),
                 document: doc! { "capped": true, "size": size as i64 },
             },
             &NeverInterrupted,
@@ -584,6 +585,7 @@ fn golden_catalog_entry() {
             time_field: None,
             without_ids: false,
             guest: false,
+            ended: Default::default(),
             document: doc! { "capped": true, "size": 1000 },
         },
         indexes: vec![crate::catalog::IndexEntry {

@@ -20,7 +20,7 @@ use crate::router::configuration::read;
 use crate::router::forward::run;
 use crate::router::{Router, SetPool};
 use muniment_exec::TEMPORARY;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, array, doc};
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, array, doc};
 use std::sync::Arc;
 
 /// So many new collections may wait for the end of the move.
@@ -112,6 +112,7 @@ impl Move<'_> {
         self.decide()?;
         router.catalog.forget_database(db);
         note(cx, router, ("movePrimary.commit", db), &details);
+        cx.at_step("movePrimaryDecided")?;
         tidy(cx, router, db, (&self.donor, self.to))
     }
 
@@ -280,14 +281,17 @@ fn tidy(
 
 /// Drops the views that a shard has in a database.
 fn drop_views(cx: &CommandContext<'_>, router: &Router, set: &SetPool, db: &str) -> Result<()> {
-    for d in list(cx, router, set, db)? {
-        let d = d.as_doc();
-        if d.get_str("type") == Some("view") {
-            let drop = doc! { "drop": d.get_str("name").unwrap_or_default() };
-            run(&**cx.op, router, set, db, &drop, true)?;
-        }
+    let all = list(cx, router, set, db)?;
+    let views = all.iter().map(|d| d.as_doc());
+    let views = views.filter(|d| d.get_str("type") == Some("view"));
+    let views: ArrayBuf = views.filter_map(|d| d.get("name")).collect();
+    if views.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let taken = doc! {
+        "_shardDropViews": 1, "views": views, "writeConcern": doc! { "w": "majority" },
+    };
+    run(&**cx.op, router, set, db, &taken, true).map(drop)
 }
 
 /// Ends what a router has left undone that moved a database, unless one is at work. The configuration says where the

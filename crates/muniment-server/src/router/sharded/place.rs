@@ -343,7 +343,7 @@ pub fn agree(
     (made_as, right): (Option<&Stored>, Timestamp),
 ) -> Result<()> {
     let told = |ends| -> Result<()> {
-        let placement = placed(known, shard)?;
+        let placement = placed(known, shard)?.said_by(right);
         let Some(stored) = made_as else {
             let of = (known.ns(), &known.collection.generation.uuid);
             return retell(cx, router, set, of, (placement, ends));

@@ -278,7 +278,9 @@ impl Rename<'_> {
                     lease.renew(cx, router)?;
                 }
             }
+            let right = self.leases.iter().map(|lease| lease.at).max();
             let placement = placed(known, known.table.shard_named(&name))?;
+            let placement = placement.said_by(right.unwrap_or_default());
             let placement = if waits {
                 placement.staying()
             } else {
@@ -288,11 +290,7 @@ impl Rename<'_> {
             let told = |ends| retell(cx, router, &set, of, (placement.clone(), ends));
             let done = match told(None) {
                 Err(e) if is_stale(&e) && waits => match e.extra().as_doc().get("moving") {
-                    Some(id) => {
-                        let rights = self.leases.iter().map(|lease| lease.at);
-                        let right = rights.max();
-                        told(Some(Ends { id, right }))
-                    }
+                    Some(id) => told(Some(Ends { id, right })),
                     None => Err(e),
                 },
                 other => other,

@@ -6,9 +6,10 @@
 use super::lease::Lease;
 use super::place::{Left, agree, end, homes, stored};
 use super::renamed::finish_rename;
-use super::reshard::operation::settle_all;
+use super::reshard::operation::{all, settle_all};
 use super::{is_gone, is_stale};
 use crate::context::CommandContext;
+use crate::namespace::RESHARDING;
 use crate::placement::FIELD;
 use crate::router::configuration::read;
 use crate::router::forward::run;
@@ -23,6 +24,17 @@ use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 /// # Errors
 /// Those of the sets.
 pub fn settle(cx: &CommandContext<'_>, router: &Router, ns: &str, why: Doc<'_>) -> Result<()> {
+    // What is still to take the place of another collection belongs to the router that is at work on that one.
+    let (_, name) = ns.split_once('.').unwrap_or_default();
+    let resharded = match name.starts_with(RESHARDING) {
+        true => all(cx, router, None)?,
+        false => Vec::new(),
+    };
+    let resharded = resharded.iter().find(|o| o.temporary() == ns);
+    let (ns, why) = match resharded {
+        Some(operation) => (operation.ns.as_str(), Doc::EMPTY),
+        None => (ns, why),
+    };
     // The right keeps others from beginning something meanwhile, which would be taken for left over.
     let work = |lease: &Lease| settled(cx, router, lease, ns, why);
     Lease::if_free(cx, router, (ns, "settle"), work).map(drop)

@@ -31,7 +31,7 @@ use crate::router::{Router, SetPool};
 use crate::uuid::uuid_value;
 use muniment_shard::catalog::{Chunk, Collection, Shard, Tag};
 use muniment_shard::{
-    Candidate, Generation, RangeTable, Record, ShardKey, Version, Zones, initial_chunks,
+    Candidate, Generation, RangeTable, Record, ShardKey, Timestamp, Version, Zones, initial_chunks,
 };
 use muniment_storage::stale;
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, array, doc, new_object_id};
@@ -453,11 +453,12 @@ fn stays_nowhere(
     cx: &CommandContext<'_>,
     router: &Router,
     known: &crate::router::Known,
+    right: Timestamp,
 ) -> Result<()> {
     let of = (known.ns(), &known.collection.generation.uuid);
     for (name, set) in router.catalog.shards(&**cx.op, router)? {
-        let shard = known.table.shard_named(&name);
-        match retell(cx, router, &set, of, (placed(known, shard)?, None)) {
+        let placement = placed(known, known.table.shard_named(&name))?.said_by(right);
+        match retell(cx, router, &set, of, (placement, None)) {
             // It has nothing of the collection, or a range moves there, and then it was not told that.
             Err(e) if is_stale(&e) || e.code() == Code::NamespaceNotFound => {}
             other => other?,
@@ -485,7 +486,7 @@ pub fn drop_sharded(
     let is_same = |now: &crate::router::Known| now.collection.generation == generation;
     let whole = match now {
         Ok(Some(now)) if is_same(&now) => {
-            finish_rename(cx, router, &now).and_then(|_| stays_nowhere(cx, router, &now))
+            finish_rename(cx, router, &now).and_then(|_| stays_nowhere(cx, router, &now, lease.at))
         }
         other => other.and_then(|_| Err(stale(ns, None, "the collection was dropped meanwhile"))),
     };

@@ -204,7 +204,7 @@ pub fn untrack(cx: &CommandContext<'_>, router: &Router, ns: &str) -> Result<()>
         }
         let uuid = known.collection.generation.uuid;
         let place = known.sets.iter().position(|set| set.name == home.name);
-        let staying = placed(known, place)?.staying();
+        let staying = placed(known, place)?.staying().said_by(lease.at);
         retell(cx, router, &home, (ns, &uuid), (staying, None))?;
         cx.at_step("duringUntrack")?;
         let forgotten = lease.commit(
@@ -218,7 +218,7 @@ pub fn untrack(cx: &CommandContext<'_>, router: &Router, ns: &str) -> Result<()>
         // Otherwise it may have been forgotten all the same, and the collection would be dropped as one that had gone
         // elsewhere. Then the next router that meets the shard does this.
         if forgotten.is_err() && lease.renew(cx, router).is_ok() {
-            let decided = placed(known, place)?;
+            let decided = placed(known, place)?.said_by(lease.at);
             drop(retell(cx, router, &home, (ns, &uuid), (decided, None)));
         }
         forgotten?;

@@ -90,6 +90,8 @@ impl Operation {
         let uuid = known.as_ref().map(|k| k.collection.generation.uuid);
         match known {
             Some(known) if uuid == Some(self.new.uuid) => self.finish(cx, router, &known)?,
+            // It has another name by now, so another router has finished this.
+            _ if self.is_named(cx, router)? => {}
             known => {
                 let old = known.filter(|_| uuid == Some(self.old.uuid));
                 self.undo(cx, router, old, right)?;
@@ -97,6 +99,12 @@ impl Operation {
         }
         let left = doc! { "_id": uuid_value(&self.new.uuid) };
         delete(&**cx.op, router, ALL, left).map(drop)
+    }
+
+    /// Whether the configuration has the new collection, whatever its name.
+    fn is_named(&self, cx: &CommandContext<'_>, router: &Router) -> Result<bool> {
+        let of = doc! { "uuid": uuid_value(&self.new.uuid) };
+        Ok(!read(&**cx.op, router, "collections", of)?.is_empty())
     }
 
     /// Has the new collection take the place of the old one on all shards, which drops the old one.
