@@ -65,10 +65,6 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     let stored = cx.args.doc("placement").unwrap_or(Doc::EMPTY);
     let told = Placement::parse(stored)?;
-    let placement = match told.stays {
-        true => told.clone(),
-        false => told.clone().said_by(Timestamp::default()),
-    };
     let ends = match cx.args.get("move") {
         Some(id) => Some((uuid("_shardPlace", "move", id)?, right_given(cx))),
         None => None,
@@ -90,6 +86,24 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     if cx.args.bool("home", false) {
         tells_changes(cx, &collection)?;
     }
+    put(cx, &collection, &told, ends)?;
+    cx.server.moving.waste.store(true, SeqCst);
+    cx.note_write();
+    Ok(())
+}
+
+/// Stores what the shard owns of a collection.
+fn put(
+    cx: &CommandContext<'_>,
+    collection: &Arc<Collection>,
+    told: &Placement,
+    ends: Option<([u8; 16], Timestamp)>,
+) -> Result<()> {
+    let placement = match told.stays {
+        true => told.clone(),
+        false => told.clone().said_by(Timestamp::default()),
+    };
+    let store = &cx.engine().store;
     let at = placement.changed();
     let at = muniment_storage::Timestamp::new(at.t, at.i);
     if at > store.clock() {
@@ -102,19 +116,17 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             || held.followed_by(placement.clone()).to_doc() == held.to_doc()
     };
     if !collection.placement().is_some_and(|held| is_so(&held)) {
-        store.place(&collection, &**cx.op, |held| match held {
+        store.place(collection, &**cx.op, |held| match held {
             Some(held) => {
-                check_not_newer(cx.ns(), (wanted, held), &told, ends)?;
+                check_not_newer(cx.ns(), (collection.uuid(), held), told, ends)?;
                 Ok(Some(held.followed_by(placement)))
             }
             None => {
-                check_not_ended(cx.ns(), &collection, &told)?;
+                check_not_ended(cx.ns(), collection, told)?;
                 Ok(Some(placement))
             }
         })?;
     }
-    cx.server.moving.waste.store(true, SeqCst);
-    cx.note_write();
     Ok(())
 }
 
