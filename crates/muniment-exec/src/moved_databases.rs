@@ -22,12 +22,21 @@ pub(crate) fn said_at(stored: &[u8]) -> Timestamp {
 
 /// Whether a database has gone to another shard.
 pub(crate) fn has_left(store: &Store, db: &str) -> Result<bool> {
+    let left = |doc: &[u8]| Doc::new(doc).get("left").is_some_and(|v| v.truthy());
+    said_of(store, db, left)
+}
+
+/// Whether a router has said whether a database has gone, by a right later than this.
+pub(crate) fn is_said_after(store: &Store, db: &str, at: Timestamp) -> Result<bool> {
+    said_of(store, db, |doc| said_at(doc) > at)
+}
+
+fn said_of(store: &Store, db: &str, is_so: impl FnOnce(&[u8]) -> bool) -> Result<bool> {
     let Some(collection) = store.collection(MOVED) else {
         return Ok(false);
     };
     let found = store.glance()?.find_by_id(&collection, Value::String(db))?;
-    let left = |doc: &[u8]| Doc::new(doc).get("left").is_some_and(|v| v.truthy());
-    Ok(found.is_some_and(|(_, doc)| left(&doc)))
+    Ok(found.is_some_and(|(_, doc)| is_so(&doc)))
 }
 
 /// Refuses an operation of a router on a name whose database has gone to another shard.

@@ -73,7 +73,8 @@ pub struct Placement {
     /// The collection stays here when its generation ends.
     pub stays: bool,
     /// The time from which on the router that says what this says has had the right to. It is kept while the collection
-    /// `stays`: a router whose right is older cannot take that back, however late its message comes.
+    /// `stays`, or is about to get a longer key: a router whose right is older cannot take that back, however late its
+    /// message comes.
     pub said_by: Timestamp,
     /// The shard key is about to get more fields: documents that can have no key by that one are not stored any more.
     next_key: Option<Arc<ShardKey>>,

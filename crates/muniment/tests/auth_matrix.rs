@@ -103,7 +103,7 @@ const COMMANDS: &str = "
 {_shardClean: 'COLL', uuid: UUID('00000000-0000-4000-8000-000000000000')}
 {_shardCopy: 'COLL', uuid: UUID('00000000-0000-4000-8000-000000000000'), lane: 0, number: 0}
 {_shardCursors: 1, cursors: [], keep: false}
-{_shardDropViews: 1, views: []}
+{_shardDropViews: 1, views: [], at: Timestamp(1, 1)}
 {_shardGive: 'COLL', uuid: UUID('00000000-0000-4000-8000-000000000000'), id: UUID('00000000-0000-4000-8000-000000000000'), range: []}
 {_shardLeaveDatabase: 1, left: true, at: Timestamp(1, 1)}
 {_shardMerge: 'COLL', operand: {into: 'COLL'}}

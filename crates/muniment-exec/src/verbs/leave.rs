@@ -2,7 +2,7 @@
 
 use super::create::lock_names;
 use crate::database::Database;
-use crate::moved_databases::{MOVED, has_left, said_at};
+use crate::moved_databases::{MOVED, has_left, is_said_after, said_at};
 use crate::operation::OpContext;
 use bytes::Bytes;
 use muniment_op::Interrupt;
@@ -47,6 +47,14 @@ impl Database {
             }
             return unit.commit().map(|_| true);
         }
+    }
+
+    /// Whether a router has said whether a database has gone to another shard, by a right later than this.
+    ///
+    /// # Errors
+    /// As a read's.
+    pub fn has_moved_after(&self, db: &str, at: Timestamp) -> Result<bool> {
+        is_said_after(&self.store, db, at)
     }
 
     /// Whether a database has gone to another shard.

@@ -99,7 +99,7 @@ fn put(
     told: &Placement,
     ends: Option<([u8; 16], Timestamp)>,
 ) -> Result<()> {
-    let placement = match told.stays {
+    let placement = match is_held_back(told) {
         true => told.clone(),
         false => told.clone().said_by(Timestamp::default()),
     };
@@ -147,7 +147,7 @@ fn end(cx: &CommandContext<'_>, collection: &Arc<Collection>, at: Timestamp) -> 
         .get(RESERVED)
         .is_some();
     if cx.args.bool("idle", false)
-        && (!placement.owned().is_empty() || placement.moving().is_some())
+        && (!placement.owned().is_empty() || placement.moving().is_some() || placement.stays)
     {
         return Ok(());
     }
@@ -163,13 +163,7 @@ fn end(cx: &CommandContext<'_>, collection: &Arc<Collection>, at: Timestamp) -> 
         }
         return Ok(());
     }
-    // Before it has no placement: see `check_not_ended`.
-    let options = CollectionOptions {
-        ended: placement.timestamp.max(collection.options().ended),
-        ..(*collection.options()).clone()
-    };
-    store.modify_options(collection, options, &**cx.op)?;
-    store.place(collection, &**cx.op, |_| Ok(None))?;
+    store.end_placement(collection, &**cx.op, |p| p.timestamp == placement.timestamp)?;
     // This shard has the collection for itself now.
     tells_changes(cx, collection)
 }
@@ -296,6 +290,12 @@ fn made(
     })
 }
 
+/// Whether the configuration is about to forget the generation, or to give it a longer key. Only a right that is not older
+/// than the one by which that was said takes it back.
+fn is_held_back(p: &Placement) -> bool {
+    p.stays || p.next_key().is_some()
+}
+
 /// The time of the right of the router that ends a move. One that names its own move needs none.
 fn right_given(cx: &CommandContext<'_>) -> Timestamp {
     match cx.args.get("right") {
@@ -326,10 +326,50 @@ fn check_not_newer(
         _ if held.timestamp > told.timestamp || (age(held) > age(told) && !held.begins()) => {
             format!("the shard has the version {} already", held.version)
         }
-        _ if held.stays && same && told.said_by < held.said_by => {
-            "another router is about to have the collection stay".to_string()
+        _ if is_held_back(held) && same && told.said_by < held.said_by => {
+            "another router is about to change the collection".to_string()
         }
         _ => return Ok(()),
     };
     Err(muniment_storage::stale(ns, Some((uuid, held)), &why))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use muniment_shard::{ShardKey, Version};
+    use muniment_value::doc;
+
+    fn placement(version: u32, undecided: bool) -> Placement {
+        let key = ShardKey::parse(doc! { "k": 1 }.as_doc()).unwrap();
+        let ranges = vec![(key.lowest(), None)];
+        let (at, version) = (Timestamp::new(7, 1), Version::new(version, 0));
+        Placement::new(at, version, Arc::new(key), ranges, undecided).unwrap()
+    }
+
+    fn takes(held: &Placement, told: &Placement) -> bool {
+        check_not_newer("d.c", ([1; 16], held), told, None).is_ok()
+    }
+
+    #[test]
+    fn what_is_held_back_is_let_go_by_a_right_that_is_not_older() {
+        let key = ShardKey::parse(doc! { "k": 1, "n": 1 }.as_doc()).unwrap();
+        let by = |p: Placement, t: u32| p.said_by(Timestamp::new(t, 1));
+        let stays = by(placement(3, false).staying(), 5);
+        let refines = by(placement(3, false).refining(Arc::new(key), false), 5);
+        for held in [stays, refines] {
+            assert!(!takes(&held, &placement(3, false)));
+            assert!(!takes(&held, &by(placement(3, false), 4)));
+            assert!(takes(&held, &by(placement(3, false), 5)));
+            assert!(takes(&held, &by(placement(4, false), 6)));
+            // Not even a newer right takes it back to an older version.
+            assert!(!takes(&held, &by(placement(2, false), 6)));
+            let mut renewed = placement(0, false);
+            renewed.timestamp = Timestamp::new(8, 1);
+            assert!(takes(&held, &renewed), "another generation");
+        }
+        let begins = placement(3, true);
+        assert!(takes(&begins, &placement(2, false)));
+    }
 }

@@ -642,6 +642,25 @@ impl Store {
         })
     }
 
+    /// Has a collection for this shard alone again, after a generation that `is_meant` has ended here. Nothing is changed if
+    /// the collection has another one, or none.
+    ///
+    /// # Errors
+    /// 26 NamespaceNotFound if it was dropped meanwhile; as a commit's.
+    pub fn end_placement(
+        &self,
+        collection: &Arc<Collection>,
+        interrupt: &dyn Interrupt,
+        is_meant: impl FnOnce(&Placement) -> bool,
+    ) -> Result<()> {
+        self.modify_entry(collection, interrupt, |entry| {
+            if let Some(ended) = entry.placement.take_if(|p| is_meant(p)) {
+                entry.options.ended = entry.options.ended.max(ended.timestamp);
+            }
+            Ok(())
+        })
+    }
+
     /// Changes the collection's catalog entry, while nobody else has the collection.
     ///
     /// # Errors

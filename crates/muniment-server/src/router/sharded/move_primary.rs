@@ -166,7 +166,7 @@ impl Move<'_> {
     fn views(&self) -> Result<()> {
         let db = self.before.name.as_str();
         // What an earlier move has left there is out of date.
-        drop_views(self.cx, self.router, &self.recipient, db)?;
+        drop_views(self.cx, self.router, self.lease, (&self.recipient, db))?;
         for d in list(self.cx, self.router, &self.donor, db)? {
             let d = d.as_doc();
             if d.get_str("type") != Some("view") {
@@ -272,15 +272,20 @@ fn tidy(
             untrack(cx, router, &ns)?;
         }
     }
-    let work = |_: &Lease| match read_database(cx, router, db)?.primary == to {
-        true => drop_views(cx, router, donor, db),
+    let work = |lease: &Lease| match read_database(cx, router, db)?.primary == to {
+        true => drop_views(cx, router, lease, (donor, db)),
         false => Ok(()),
     };
     Lease::if_free(cx, router, (db, "settle"), work).map(drop)
 }
 
-/// Drops the views that a shard has in a database.
-fn drop_views(cx: &CommandContext<'_>, router: &Router, set: &SetPool, db: &str) -> Result<()> {
+/// Drops the views that a shard has in a database, by the right to move it.
+fn drop_views(
+    cx: &CommandContext<'_>,
+    router: &Router,
+    lease: &Lease,
+    (set, db): (&SetPool, &str),
+) -> Result<()> {
     let all = list(cx, router, set, db)?;
     let views = all.iter().map(|d| d.as_doc());
     let views = views.filter(|d| d.get_str("type") == Some("view"));
@@ -289,7 +294,8 @@ fn drop_views(cx: &CommandContext<'_>, router: &Router, set: &SetPool, db: &str)
         return Ok(());
     }
     let taken = doc! {
-        "_shardDropViews": 1, "views": views, "writeConcern": doc! { "w": "majority" },
+        "_shardDropViews": 1, "views": views, "at": lease.at.to_value(),
+        "writeConcern": doc! { "w": "majority" },
     };
     run(&**cx.op, router, set, db, &taken, true).map(drop)
 }

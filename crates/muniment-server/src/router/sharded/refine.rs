@@ -167,7 +167,10 @@ impl Refine<'_> {
         for (name, set) in shards {
             let of = (known.ns(), &known.collection.generation.uuid);
             let placement = placed(known, known.table.shard_named(&name));
-            drop(placement.and_then(|p| retell(cx, router, &set, of, (p, None))));
+            drop(placement.and_then(|p| {
+                let told = (p.said_by(self.lease.at), None);
+                retell(cx, router, &set, of, told)
+            }));
         }
     }
 
@@ -227,6 +230,7 @@ impl Refine<'_> {
         let of = (self.known.ns(), &self.known.collection.generation.uuid);
         let placement = placed(self.known, Some(shard))?;
         let marked = placement.refining(Arc::clone(self.key), undecided);
+        let marked = marked.said_by(self.lease.at);
         retell_soon(self.cx, self.router, self.known.set(shard)?, of, marked)
     }
 

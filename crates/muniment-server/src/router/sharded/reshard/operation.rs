@@ -163,16 +163,21 @@ impl Operation {
                 }
             }
         }
-        self.take_away(cx, router)
+        self.take_away(cx, router, right)
     }
 
     /// Takes the new collection away, which nothing refers to.
-    fn take_away(&self, cx: &CommandContext<'_>, router: &Router) -> Result<()> {
+    fn take_away(&self, cx: &CommandContext<'_>, router: &Router, right: Timestamp) -> Result<()> {
         let of = (&self.new.uuid, self.new.timestamp);
         for (_, set) in router.catalog.shards(&**cx.op, router)? {
             end(cx, router, &set, &self.temporary(), of, Left::Goes)?;
         }
-        self.forget_chunks(cx, router, &self.new)
+        // Another router may have it divided anew since, after it was whole. Chunks of that are later than the right.
+        let until = doc! { "$lte": right.to_value() };
+        let chunks = doc! {
+            "uuid": uuid_value(&self.new.uuid), "onCurrentShardSince": until,
+        };
+        delete(&**cx.op, router, "chunks", chunks).map(drop)
     }
 
     fn forget_chunks(
