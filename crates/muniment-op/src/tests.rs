@@ -27,7 +27,8 @@ fn ended_by(on: &dyn Interrupt, end: impl FnOnce()) -> (Code, Duration) {
             let e = event.wait_until(on, until, || false).unwrap_err();
             (e.code(), Instant::now())
         });
-        while event.waiting() == 0 {
+        // A wait with a short limit may be over before this thread sees it.
+        while event.waiting() == 0 && !waiting.is_finished() {
             std::thread::yield_now();
         }
         // By now the thread usually sleeps. If not, `end` runs at a rarer moment, which is tested as well.
