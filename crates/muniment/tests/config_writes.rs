@@ -26,23 +26,13 @@ fn cluster_with(routers: usize) -> (Cluster, Connection) {
     (cluster, c)
 }
 
-/// Has a set's primary do commands as `data` says when `mode` says so.
-fn set_point(set: &Set, commands: &str, mode: &str, data: &str) {
-    let point = format!(
-        "{{configureFailPoint: 'failCommand', mode: {mode}, data: {{failCommands: [{commands}], \
-         failInternalCommands: true, {data}}}}}"
-    );
-    run(&mut set.connect(set.primary()), "admin", &point);
-}
-
 /// Has the configuration's primary refuse a command so many times.
 fn refuses(cluster: &Cluster, command: &str, times: u32, code: Code) {
-    set_point(
-        &cluster.config,
-        &format!("'{command}'"),
-        &format!("{{times: {times}}}"),
-        &format!("errorCode: {}", code.0),
+    let (mode, ends) = (
+        format!("{{times: {times}}}"),
+        format!("errorCode: {}", code.0),
     );
+    cluster.config.fail_commands(&[command], &mode, &ends);
 }
 
 fn shards(c: &mut Connection, ns: &str) -> DocBuf {
@@ -92,12 +82,7 @@ fn an_error_of_the_client_is_not_of_the_routers_transaction() {
     );
     let reply = c.command_raw("admin", &shell(divides)).unwrap();
     assert!(reply.as_doc().get("errorLabels").is_none(), "{reply:?}");
-    let config = &cluster.config;
-    run(
-        &mut config.connect(config.primary()),
-        "admin",
-        "{configureFailPoint: 'failCommand', mode: 'off'}",
-    );
+    refuses(&cluster, "commitTransaction", 0, Code::NoSuchTransaction);
     shards(&mut c, "d.c");
 }
 
@@ -122,7 +107,7 @@ fn a_collection_that_may_be_forgotten_is_not_dropped() {
         let moved = stopped(&cluster, "duringUntrack", move |c| {
             c.command("admin", &shell(back))
         });
-        set_point(&cluster.config, COMMIT, "{times: 1}", ends);
+        cluster.config.fail_commands(&COMMIT, "{times: 1}", ends);
         go_on(&mut c);
         moved.join().unwrap().unwrap_err();
         for _ in 0..2 {
@@ -249,11 +234,26 @@ const CASES: [Case; 15] = [
 ];
 
 /// How the router's transactions on the configuration end.
-const COMMIT: &str = "'commitTransaction'";
+const COMMIT: [&str; 1] = ["commitTransaction"];
 /// What a router has a shard do.
-const OF_SHARDS: &str = "'_shardPlace', '_shardGive', '_shardReceive', '_shardCopy', '_shardClean', '_shardNote', \
-     '_shardRename', '_shardLeaveDatabase', '_shardRows', '_shardChanges', '_shardSessions', '_shardSizes', 'create', \
-     'createIndexes', 'drop', 'collMod'";
+const OF_SHARDS: [&str; 16] = [
+    "_shardPlace",
+    "_shardGive",
+    "_shardReceive",
+    "_shardCopy",
+    "_shardClean",
+    "_shardNote",
+    "_shardRename",
+    "_shardLeaveDatabase",
+    "_shardRows",
+    "_shardChanges",
+    "_shardSessions",
+    "_shardSizes",
+    "create",
+    "createIndexes",
+    "drop",
+    "collMod",
+];
 
 /// Runs all cases, each in so many ways. `does` runs a command of a database in one of them, and it may fail. Whatever the
 /// router says: all documents are there for this router and for another one, the cluster is consistent, and the command
@@ -299,33 +299,33 @@ fn no_document_is_lost(
 }
 
 /// All cases, while commands of the router on a set are unconfirmed or refused, from the first one on or from a later one.
-fn no_document_is_lost_in_doubt(of: impl Fn(&Cluster) -> &Set, commands: &str, skips: u32) {
+fn no_document_is_lost_in_doubt(of: impl Fn(&Cluster) -> &Set, commands: &[&str], skips: u32) {
     no_document_is_lost(2 * skips, |cluster, c, way, (at, command)| {
         let ends = [UNCONFIRMED, REFUSED][(way % 2) as usize];
         let mode = match way / 2 {
             0 => "'alwaysOn'".to_string(),
             skipped => format!("{{skip: {skipped}}}"),
         };
-        set_point(of(cluster), commands, &mode, ends);
+        of(cluster).fail_commands(commands, &mode, ends);
         let done = c.command(at, command);
-        set_point(of(cluster), commands, "'off'", ends);
+        of(cluster).fail_commands(commands, "'off'", ends);
         done
     });
 }
 
 #[test]
 fn no_change_loses_a_document_when_its_commit_is_in_doubt() {
-    no_document_is_lost_in_doubt(|cluster| &cluster.config, COMMIT, 4);
+    no_document_is_lost_in_doubt(|cluster| &cluster.config, &COMMIT, 4);
 }
 
 #[test]
 fn no_change_loses_a_document_when_the_first_shard_is_in_doubt() {
-    no_document_is_lost_in_doubt(|cluster| &cluster.shards[0], OF_SHARDS, 6);
+    no_document_is_lost_in_doubt(|cluster| &cluster.shards[0], &OF_SHARDS, 6);
 }
 
 #[test]
 fn no_change_loses_a_document_when_the_second_shard_is_in_doubt() {
-    no_document_is_lost_in_doubt(|cluster| &cluster.shards[1], OF_SHARDS, 6);
+    no_document_is_lost_in_doubt(|cluster| &cluster.shards[1], &OF_SHARDS, 6);
 }
 
 /// The time of a command is over at some step.

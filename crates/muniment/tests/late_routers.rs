@@ -7,8 +7,8 @@ mod moving;
 use moving::*;
 use muniment_value::{DocBuf, Result, doc};
 use muniment_wire::Connection;
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 use testkit::{Cluster, shell};
 
 /// So many documents the collection has.
@@ -25,6 +25,21 @@ fn started() -> (Cluster, Connection, Connection) {
     let insert = format!("{{insert: 'c', documents: [{documents}]}}");
     run(&mut c, "d", &insert);
     (cluster, c, late)
+}
+
+/// Divides the collection, and moves a half of it.
+fn divided(c: &mut Connection) {
+    run(
+        c,
+        "d",
+        "{createIndexes: 'c', indexes: [{key: {k: 1}, name: 'k'}]}",
+    );
+    run(c, "admin", "{shardCollection: 'd.c', key: {k: 1}}");
+    run(
+        c,
+        "admin",
+        "{moveRange: 'd.c', min: {k: 20}, toShard: 's1'}",
+    );
 }
 
 fn admin(cmd: &'static str) -> impl FnOnce(&mut Connection) -> Result<DocBuf> + Send + 'static {
@@ -48,24 +63,6 @@ fn while_it_stands_still<T>(
     go_on(&mut cluster.connect());
     begun.join().unwrap().expect_err("it had lost its right");
     done
-}
-
-/// Has the second router begin something that stops at a step.
-fn stopped_there(
-    cluster: &Cluster,
-    step: &str,
-    command: &'static str,
-) -> JoinHandle<Result<DocBuf>> {
-    let mut c = cluster.routers[1].connect();
-    let before = stop_at(&mut c, step);
-    let mut worker = cluster.routers[1].connect();
-    let works = thread::spawn(move || admin(command)(&mut worker));
-    let end = Instant::now() + Duration::from_secs(30);
-    while stop_at(&mut c, step) == before {
-        assert!(Instant::now() < end && !works.is_finished(), "{step}");
-        thread::sleep(Duration::from_millis(5));
-    }
-    works
 }
 
 /// All routers find this many documents, now and after the cleaner had time, and the cluster is consistent.
@@ -114,17 +111,17 @@ fn what_stays_is_not_taken_back() {
         "{moveCollection: 'd.c', toShard: 's1'}",
         || {
             run(&mut late, "d", "{count: 'c'}");
-            stopped_there(
-                &cluster,
+            stopped_at(
+                &cluster.routers[1],
                 "duringUntrack",
-                "{moveCollection: 'd.c', toShard: 's0'}",
+                admin("{moveCollection: 'd.c', toShard: 's0'}"),
             )
         },
     );
-    let config = &cluster.config;
-    let unconfirmed = "{configureFailPoint: 'failCommand', mode: {times: 1}, data: {failCommands: \
-         ['commitTransaction'], failInternalCommands: true, writeConcernError: {code: 64, errmsg: 'lost'}}}";
-    run(&mut config.connect(config.primary()), "admin", unconfirmed);
+    let unconfirmed = "writeConcernError: {code: 64, errmsg: 'lost'}";
+    cluster
+        .config
+        .fail_commands(&["commitTransaction"], "{times: 1}", unconfirmed);
     go_on(&mut late);
     untracks.join().unwrap().unwrap_err();
     has(&cluster, "c", DOCUMENTS);
@@ -134,27 +131,17 @@ fn what_stays_is_not_taken_back() {
 #[test]
 fn an_older_placement_is_refused_while_the_collection_is_to_stay() {
     let (cluster, mut c, mut late) = started();
-    run(
-        &mut c,
-        "d",
-        "{createIndexes: 'c', indexes: [{key: {k: 1}, name: 'k'}]}",
-    );
-    run(&mut c, "admin", "{shardCollection: 'd.c', key: {k: 1}}");
-    run(
-        &mut c,
-        "admin",
-        "{moveRange: 'd.c', min: {k: 20}, toShard: 's1'}",
-    );
+    divided(&mut c);
     run(&mut late, "d", "{count: 'c'}");
     let untracks = while_it_stands_still(
         &cluster,
         "afterCopy",
         "{moveChunk: 'd.c', find: {k: 1}, to: 's1'}",
         || {
-            stopped_there(
-                &cluster,
+            stopped_at(
+                &cluster.routers[1],
                 "duringUntrack",
-                "{unshardCollection: 'd.c', toShard: 's0'}",
+                admin("{unshardCollection: 'd.c', toShard: 's0'}"),
             )
         },
     );
@@ -187,20 +174,6 @@ fn a_collection_with_the_name_of_a_view_is_no_view() {
     cluster.routers[0].start_again();
     has(&cluster, "v", 3);
     has(&cluster, "c", DOCUMENTS);
-}
-
-fn divided(c: &mut Connection) {
-    run(
-        c,
-        "d",
-        "{createIndexes: 'c', indexes: [{key: {k: 1}, name: 'k'}]}",
-    );
-    run(c, "admin", "{shardCollection: 'd.c', key: {k: 1}}");
-    run(
-        c,
-        "admin",
-        "{moveRange: 'd.c', min: {k: 20}, toShard: 's1'}",
-    );
 }
 
 /// A resharded collection gets another name before its router has told the shards that it is resharded.
@@ -239,4 +212,28 @@ fn a_collection_that_is_resharded_is_not_given_up() {
         let _ = reshards.join().unwrap();
         has(&cluster, "c", DOCUMENTS);
     }
+}
+
+/// A router that divides the collection ends before that is decided. A write that was sent meanwhile, of whose reply a part
+/// stands (here that its primary has stepped down), is done on the shard of the database then.
+#[test]
+fn a_write_goes_on_when_the_collection_is_not_divided_after_all() {
+    let (mut cluster, _, mut late) = started();
+    let divides = stopped(
+        &cluster,
+        "shardPlaced",
+        admin("{shardCollection: 'd.c', key: {_id: 1}}"),
+    );
+    cluster.routers[0].kill9();
+    divides.join().unwrap().unwrap_err();
+    let steps_down = "writeConcernError: {code: 189, errmsg: 'stepped down'}";
+    cluster.shards[0].fail_commands(&["update"], "{times: 1}", steps_down);
+    let update = "{update: 'c', updates: [{q: {_id: 1}, u: {$inc: {n: 1}}}]}";
+    let reply = late.command_raw("d", &shell(update)).unwrap();
+    assert_eq!(number(&reply, "n"), 1, "{reply:?}");
+    assert!(reply.as_doc().get("writeErrors").is_none(), "{reply:?}");
+    let found = run(&mut late, "d", "{count: 'c', query: {n: 1}}");
+    assert_eq!(number(&found, "n"), 1);
+    cluster.routers[0].start_again();
+    has(&cluster, "c", DOCUMENTS);
 }

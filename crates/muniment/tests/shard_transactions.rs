@@ -333,14 +333,8 @@ fn a_later_number_ends_an_open_transaction_on_all_shards() {
 
 /// Has a command of members fail on a shard until it is told otherwise, or starts again.
 fn fail(cluster: &Cluster, shard: usize, command: &str, on: bool) {
-    let set = &cluster.shards[shard];
-    let mut c = set.connect(set.primary());
-    let mode = if on { "alwaysOn" } else { "off" };
-    let point = format!(
-        "{{configureFailPoint: 'failCommand', mode: '{mode}', data: {{failCommands: ['{command}'], errorCode: 8, \
-         failInternalCommands: true}}}}"
-    );
-    run(&mut c, "admin", &point);
+    let mode = if on { "'alwaysOn'" } else { "'off'" };
+    cluster.shards[shard].fail_commands(&[command], mode, "errorCode: 8");
 }
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {

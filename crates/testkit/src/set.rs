@@ -76,6 +76,20 @@ impl Set {
         format!("{}/{}", self.name, hosts.join(","))
     }
 
+    /// Has the primary end these commands as `data` says, members' own as well, when `mode` says so: `failCommand`'s data
+    /// and mode, as the shell writes them.
+    ///
+    /// # Panics
+    /// If the server was not started with `enableTestCommands`.
+    pub fn fail_commands(&self, commands: &[&str], mode: &str, data: &str) {
+        let point = format!(
+            "{{configureFailPoint: 'failCommand', mode: {mode}, data: {{failCommands: ['{}'], \
+             failInternalCommands: true, {data}}}}}",
+            commands.join("', '")
+        );
+        crate::ask::run(&mut self.connect(self.primary()), "admin", &point);
+    }
+
     /// The address of a member.
     pub fn host(&self, i: usize) -> String {
         self.ports[i].address().to_string()

@@ -10,7 +10,7 @@ use std::fmt::Debug;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 pub use testkit::ask::*;
-use testkit::{Cluster, ServerOptions, shell};
+use testkit::{Cluster, Server, ServerOptions, shell};
 
 /// What clusters of these tests are started with: failpoints.
 const ARGS: [&str; 2] = ["--setParameter", "enableTestCommands=1"];
@@ -203,7 +203,7 @@ pub fn until_clean(cluster: &Cluster, db: &str, name: &str, rows: i64) {
     }
 }
 
-/// Sets the failpoint that stops moves at a step, at the first router. How often it has stopped one before.
+/// Sets the failpoint that stops moves at a step, at the router of a connection. How often it has stopped one before.
 pub fn stop_at(c: &mut Connection, step: &str) -> i64 {
     let data = doc! { "step": step };
     let cmd = doc! { "configureFailPoint": "munimentMoveStep", "mode": "alwaysOn", "data": data };
@@ -222,9 +222,18 @@ pub fn stopped<T: Debug + Send + 'static>(
     step: &str,
     work: impl FnOnce(&mut Connection) -> T + Send + 'static,
 ) -> JoinHandle<T> {
-    let mut c = cluster.connect();
+    stopped_at(&cluster.routers[0], step, work)
+}
+
+/// The same at this router.
+pub fn stopped_at<T: Debug + Send + 'static>(
+    router: &Server,
+    step: &str,
+    work: impl FnOnce(&mut Connection) -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let mut c = router.connect();
     let before = stop_at(&mut c, step);
-    let mut worker = cluster.connect();
+    let mut worker = router.connect();
     let works = std::thread::spawn(move || work(&mut worker));
     let end = Instant::now() + Duration::from_secs(30);
     while stop_at(&mut c, step) == before {

@@ -302,6 +302,7 @@ fn begin(
         Ok(())
     };
     place(true)?;
+    cx.at_step("shardPlaced")?;
     let collection = document(request, held, generation);
     let insert = doc! { "insert": "collections", "documents": array![collection.to_doc()] };
     lease.commit(cx, router, vec![insert])?;

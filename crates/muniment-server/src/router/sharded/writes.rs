@@ -15,6 +15,7 @@ use super::{
 use crate::context::CommandContext;
 use crate::router::Router;
 use crate::router::forward::{Beside, Part};
+use crate::router::place::set_of;
 use crate::router::tables::Known;
 use crate::sets::Reply;
 use crate::transactions::{is_resumable, is_transient};
@@ -83,10 +84,11 @@ pub fn has_stale(reply: &Reply) -> bool {
     errors.any(|e| client::code_of(e) == Some(Code::StaleConfig))
 }
 
-/// Goes on with a command that was begun as if the collection were not sharded.
+/// Goes on with a command that was begun as if the collection were not sharded, by what the configuration says then: it may
+/// have been about to be sharded, and not be after all.
 ///
 /// # Errors
-/// As [`run`]; 13388 StaleConfig if the configuration does not say so: nothing was done then, or the collection is gone.
+/// As [`run`]; 13388 StaleConfig if nothing was done yet, or if the shard and the configuration go on to differ.
 pub fn resume(
     cx: &mut CommandContext<'_>,
     router: &Router,
@@ -95,22 +97,18 @@ pub fn resume(
 ) -> Result<()> {
     let mut run = begin(cx, writes)?;
     let places: Vec<usize> = run.pending.iter().copied().collect();
-    let mut done = Done::read(reply)?;
-    let again = done.take_stale();
-    run.settle(&places, &done, again.as_ref());
-    run.outcome.add(done, &places);
-    let why = again.map_or_else(lost, |(_, e)| e);
-    if run.outcome.is_empty() {
-        return Err(why);
-    }
+    let mut done = run.take(reply, &places);
     let mut repeats = Repeats::new();
-    let known = loop {
-        repeats.next(cx, router, cx.ns(), why.clone())?;
-        if let Some(known) = router.tables.of(&**cx.op, router, cx.ns())? {
-            break known;
+    while let Err(e) = done {
+        if !is_stale(&e) || run.outcome.is_empty() {
+            return Err(e);
         }
-    };
-    run.all(cx, router, &known)?;
+        repeats.next(cx, router, cx.ns(), e)?;
+        done = match router.tables.of(&**cx.op, router, cx.ns())? {
+            Some(known) => run.all(cx, router, &known),
+            None => run.whole(cx, router),
+        };
+    }
     run.ends(cx, router);
     Ok(())
 }
@@ -170,6 +168,31 @@ impl Run<'_> {
                     let why = format!("{} was dropped while it was written to", known.ns());
                     Error::new(Code::QueryPlanKilled, why)
                 })?;
+        }
+        Ok(())
+    }
+
+    /// Runs what is pending on the shard of the database, as long as that takes the collection for its own.
+    ///
+    /// # Errors
+    /// 13388 StaleConfig; those that end the command.
+    fn whole(&mut self, cx: &CommandContext<'_>, router: &Router) -> Result<()> {
+        let set = set_of(cx, router, cx.db())?;
+        let places: Vec<usize> = self.pending.iter().copied().collect();
+        let (docs, body) = self.message(cx, &places);
+        let part = Part {
+            set: &set,
+            db: cx.db(),
+            body: body.as_doc(),
+            beside: Beside::These(self.writes.field(), &docs),
+            versions: Some(Doc::EMPTY),
+            reach: PRIMARY,
+        };
+        let reply = ask_parts(cx, router, &[part]).pop().ok_or_else(lost)?;
+        drop(docs);
+        self.take(&reply?, &places)?;
+        if self.ordered && self.outcome.has_errors() {
+            self.pending.clear();
         }
         Ok(())
     }
@@ -238,15 +261,8 @@ impl Run<'_> {
     ) -> Result<()> {
         let mut made = Vec::new();
         for (shard, places) in groups {
-            let of = places.iter().filter_map(|p| self.statements.get(*p));
-            let docs: Vec<Doc<'_>> = of.clone().map(|s| s.doc.as_doc()).collect();
-            let ids: Vec<i64> = of.map(|s| s.id).collect();
-            made.push((
-                *shard,
-                docs,
-                command(cx, self.writes, self.ordered, &ids),
-                known.versions(*shard),
-            ));
+            let (docs, body) = self.message(cx, places);
+            made.push((*shard, docs, body, known.versions(*shard)));
         }
         let mut parts = Vec::new();
         for (shard, docs, body, versions) in &made {
@@ -265,14 +281,9 @@ impl Run<'_> {
         let mut stale = None;
         let mut ends = None;
         for (reply, places) in replies.into_iter().zip(groups.values()) {
-            match reply.and_then(|reply| Done::read(&reply)) {
-                Ok(mut done) => {
-                    let again = done.take_stale();
-                    self.settle(places, &done, again.as_ref());
-                    self.outcome.add(done, places);
-                    stale = stale.or(again.map(|(_, e)| e));
-                }
-                Err(e) if is_stale(&e) => stale = Some(e),
+            match reply.and_then(|reply| self.take(&reply, places)) {
+                Ok(()) => {}
+                Err(e) if is_stale(&e) => stale = stale.or(Some(e)),
                 Err(e) => {
                     ends.get_or_insert(e);
                 }
@@ -284,6 +295,26 @@ impl Run<'_> {
             false => ends.or(stale),
         };
         first.map_or(Ok(()), Err)
+    }
+
+    /// The message with the statements at these places: its documents, and its body.
+    fn message(&self, cx: &CommandContext<'_>, places: &[usize]) -> (Vec<Doc<'_>>, DocBuf) {
+        let of = places.iter().filter_map(|p| self.statements.get(*p));
+        let docs = of.clone().map(|s| s.doc.as_doc()).collect();
+        let ids: Vec<i64> = of.map(|s| s.id).collect();
+        (docs, command(cx, self.writes, self.ordered, &ids))
+    }
+
+    /// Takes what a shard says of the statements at these places.
+    ///
+    /// # Errors
+    /// 13388 StaleConfig if it has refused some or all; those that end the command.
+    fn take(&mut self, reply: &Reply, places: &[usize]) -> Result<()> {
+        let mut done = Done::read(reply)?;
+        let again = done.take_stale();
+        self.settle(places, &done, again.as_ref());
+        self.outcome.add(done, places);
+        again.map_or(Ok(()), |(_, e)| Err(e))
     }
 
     /// Takes away what is done of these statements. `again`: the places, within them, of those that were refused.
